@@ -1,0 +1,116 @@
+"""Acceptance length and its uncertainty, from counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist, fmean
+from typing import Any
+
+from utils.errors import NotMeasured
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Figures of one window.
+
+    acceptance_length: pooled, 1 + accepted / steps. mean_request_acceptance_length: unweighted
+    mean of the per-request ALs. standard_error, lower, upper: of the pooled AL, clustered by
+    request, 95 %; None without at least two requests with figures of their own. per_position:
+    share of steps whose draft token at that position was accepted. conditional: the same, given
+    that the position before it was. draft_acceptance_rate: accepted / drafted tokens.
+    """
+
+    acceptance_length: float
+    mean_request_acceptance_length: float | None
+    standard_error: float | None
+    lower: float | None
+    upper: float | None
+    requests_with_steps: int
+    per_position: tuple[float, ...]
+    conditional: tuple[float | None, ...]
+    draft_acceptance_rate: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        return {**data, "per_position": [*self.per_position], "conditional": [*self.conditional]}
+
+
+def acceptance_length(accepted: int, steps: int) -> float:
+    """AL = 1 + accepted / steps: the bonus token counts, steps without a draft do not.
+
+    Raises:
+        NotMeasured: no step was counted.
+    """
+    if steps <= 0:
+        raise NotMeasured("no verify step was counted: the drafter proposed nothing")
+    return 1.0 + accepted / steps
+
+
+def clustered_standard_error(rows: Sequence[tuple[int, int]]) -> float | None:
+    """Standard error of the pooled AL; rows are (accepted, steps), one a request.
+
+    Ratio estimator with the request as cluster (delta method), e_i = A_i - R S_i:
+    Var = n / (n - 1) · Σ e_i² / (Σ S_i)². Steps of one request share their text, so an error
+    computed over steps would be several times too small (Cochran, Sampling Techniques, 6.3).
+    """
+    total = sum(steps for _, steps in rows)
+    if len(rows) < 2 or total == 0:
+        return None
+    ratio = sum(accepted for accepted, _ in rows) / total
+    squares = sum((accepted - ratio * steps) ** 2 for accepted, steps in rows)
+    n = len(rows)
+    return math.sqrt(n / (n - 1) * squares) / total
+
+
+def student_t(probability: float, degrees: int) -> float:
+    """Quantile of Student's t (Abramowitz & Stegun 26.7.5; within 1 % from 3 degrees on)."""
+    z = NormalDist().inv_cdf(probability)
+    v = degrees
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    )
+
+
+def estimate(
+    *,
+    accepted: int,
+    steps: int,
+    drafted: int,
+    per_position: Sequence[int],
+    rows: Sequence[tuple[int, int]],
+) -> Estimate:
+    """All figures; rows are (accepted, steps) per request, empty when unknown.
+
+    Raises:
+        NotMeasured: no step was counted.
+    """
+    al = acceptance_length(accepted, steps)
+    drafting = [(a, s) for a, s in rows if s > 0]
+    error = clustered_standard_error(drafting)
+    margin = None
+    if error is not None:
+        margin = student_t(0.5 + CONFIDENCE / 2, len(drafting) - 1) * error
+    reached = [steps, *per_position]
+    return Estimate(
+        acceptance_length=al,
+        mean_request_acceptance_length=(
+            fmean(1.0 + a / s for a, s in drafting) if drafting else None
+        ),
+        standard_error=error,
+        lower=None if margin is None else al - margin,
+        upper=None if margin is None else al + margin,
+        requests_with_steps=len(drafting),
+        per_position=tuple(count / steps for count in per_position),
+        conditional=tuple(
+            count / given if given else None
+            for given, count in zip(reached, per_position, strict=False)
+        ),
+        draft_acceptance_rate=accepted / drafted if drafted else None,
+    )

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Measure the real acceptance length of a live server, or recompute a record offline."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run by path: the repository root stands in for our own folder
+    sys.path[0] = str(Path(__file__).parents[2])
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from utils import errors, models, records
+from utils.acceptance import client, engines, measure
+from utils.errors import HarnessError, NotMeasured, UsageError
+from utils.evals import al_record
+from utils.evals.speedbench import PromptFile, prepared_path, read_prompts
+from utils.golden import gate
+from utils.records import Json
+from utils.verdicts import exit_status
+
+SPECULATION = ("method", "draft_model", "draft_sample_method", "rejection_sample_method")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return measure_command(args) if args.command == "measure" else recheck_command(args)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="speedbench_al", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("measure", help="one AL measurement of a live server").add_argument
+    add("--base-url", required=True, help="http://host:port, without /v1")
+    add("--metrics-url", action="append", help="default: BASE_URL/metrics; repeat for each worker")
+    add("--engine", required=True, help="adapter in utils/acceptance/engines, e.g. vllm")
+    add("--engines", type=int, help="data-parallel engines expected (default: by plan, else 1)")
+    add("--model", required=True, help="served model name")
+    add("--model-prefix", required=True, help="key in models.yaml and of goldens")
+    add("--thinking", required=True, choices=["on", "off"])
+    add("--num-spec-tokens", required=True, type=int, help="N, compared with the server's own")
+    add("--spec-method", help="ngram, mtp, eagle3, draft_model … (default: by plan or server)")
+    source = commands.choices["measure"].add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", type=Path, help="prepared JSONL")
+    source.add_argument("--prompts-dir", type=Path, help="folder of the model's own prompt set")
+    add("--num-prompts", type=int, help="first rows of the category (default: by models.yaml)")
+    add("--category", help="default: by models.yaml, as the three below")
+    add("--output-len", type=int, help="maximum new tokens")
+    add("--temperature", type=float)
+    add("--concurrency", type=int)
+    add("--request-deadline-s", type=float, default=1800.0)
+    add("--total-deadline-s", type=float, default=4 * 3600.0)
+    add("--plan", type=Path, help="plan.json of the run")
+    add("--server-pid", type=int, help="process that runs the engine")
+    add("--golden", type=Path, default=gate.GOLDEN_DIR, help="folder of golden curves")
+    add("--no-gate", action="store_true", help="measure and record; give no verdict")
+    add("--output", type=Path, help="record (default: its standard name in --output-dir)")
+    add("--output-dir", type=Path, default=Path())
+    recheck = commands.add_parser("recheck", help="recompute a record from its raw part")
+    recheck.add_argument("record", type=Path)
+    recheck.add_argument("--golden", type=Path, default=gate.GOLDEN_DIR)
+    return parser
+
+
+def measure_command(args: argparse.Namespace) -> int:
+    """Measure, write the record whatever happens, print the verdict."""
+    if args.num_spec_tokens < 1:
+        raise UsageError(f"--num-spec-tokens is {args.num_spec_tokens}; it must be at least 1")
+    plan = records.read_json(args.plan) if args.plan else {}
+    row = models.load(args.model_prefix)
+    load = _load(args, row)
+    prompt_file, category = _prompts(args, row)
+    record = _skeleton(args, plan, load, prompt_file, category)
+    output = args.output or args.output_dir / al_record.file_name(
+        args.thinking, args.num_spec_tokens
+    )
+    try:
+        _measure(args, plan, load, prompt_file, record)
+    except HarnessError as error:
+        reason = getattr(error, "reason", "unusable_configuration")
+        record.update(error=str(error), reason=reason)
+    except KeyboardInterrupt:
+        record.update(error="interrupted", reason="interrupted")
+        raise
+    finally:
+        record["run"]["finished"] = records.utc_now()
+        status = _conclude(args, record, output)
+    return status
+
+
+def _load(args: argparse.Namespace, row: models.Model) -> client.Load:
+    mode, prompt_set = row.mode(args.thinking), row.prompt_set
+    sampling = dict(mode.sampling)
+    if args.temperature is not None:
+        sampling["temperature"] = args.temperature
+    return client.Load(
+        base_url=args.base_url.rstrip("/"),
+        model=args.model,
+        sampling=sampling,
+        chat_template_kwargs=mode.chat_template_kwargs,
+        output_len=args.output_len or prompt_set.output_len,
+        concurrency=args.concurrency or prompt_set.concurrency,
+        request_deadline_s=args.request_deadline_s,
+        total_deadline_s=args.total_deadline_s,
+    )
+
+
+def _prompts(args: argparse.Namespace, row: models.Model) -> tuple[PromptFile, str]:
+    category = args.category or row.prompt_set.category
+    if args.prompts:
+        return read_prompts(args.prompts, category, args.num_prompts), category
+    path = prepared_path(args.prompts_dir, row.prompt_set)
+    return read_prompts(path, category, args.num_prompts or row.prompt_set.prompts), category
+
+
+def _skeleton(
+    args: argparse.Namespace, plan: Json, load: client.Load, prompts: PromptFile, category: str
+) -> Json:
+    """A record before anything was seen: a failed attempt leaves it with its error."""
+    engine = engines.load(args.engine)
+    return {
+        al_record.VERSION_KEY: al_record.VERSION,
+        "task": al_record.TASK,
+        "model": args.model,
+        "model_prefix": args.model_prefix,
+        "thinking_mode": args.thinking,
+        "num_speculative_tokens": args.num_spec_tokens,
+        "category": category,
+        "output_len": load.output_len,
+        "temperature": load.sampling["temperature"],
+        "framework": args.engine,
+        "metric_source": ", ".join(_metrics_urls(args)),
+        **dict.fromkeys(
+            ("acceptance_length", "accepted_tokens", "verify_steps", "proposed_draft_tokens")
+        ),
+        **dict.fromkeys(
+            ("reference_acceptance_length", "min_acceptance_length", "max_acceptance_length")
+        ),
+        "passed": False,
+        "error": None,
+        "reason": None,
+        "estimate": None,
+        "checks": [],
+        "speculation": {
+            "method": args.spec_method or plan.get("spec_decoding"),
+            **{name: plan.get(name) for name in SPECULATION[1:]},
+        },
+        "workload": {
+            "dataset": prompts.dataset,
+            "dataset_revision": prompts.revision,
+            "proxy": prompts.proxy,
+            "prompts_sha256": prompts.sha256,
+            "payload_sha256": client.payload_digest(load, prompts.prompts, engine),
+            "prompts": len(prompts.prompts),
+            "turns": "first",
+            "endpoint": "chat",
+            "sampling": dict(load.sampling),
+            "chat_template_kwargs": dict(load.chat_template_kwargs),
+            "concurrency": load.concurrency,
+        },
+        "server": {
+            "base_url": load.base_url,
+            "engine_version": None,
+            "argv": None,
+            "image": os.environ.get("IMAGE") or None,
+        },
+        "raw": {"before": None, "after": None, "requests": []},
+        "run": {
+            "run_id": plan.get("run_id"),
+            "commit": plan.get("commit"),
+            "recipe": plan.get("recipe"),
+            "started": records.utc_now(),
+            "finished": None,
+        },
+    }
+
+
+def _metrics_urls(args: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(args.metrics_url or [f"{args.base_url.rstrip('/')}/metrics"])
+
+
+def _measure(
+    args: argparse.Namespace, plan: Json, load: client.Load, prompts: PromptFile, record: Json
+) -> None:
+    """Observe and derive into the record; what was seen is kept when it fails half-way."""
+    target = measure.Target(
+        base_url=load.base_url,
+        metrics_urls=_metrics_urls(args),
+        engine=engines.load(args.engine),
+        model=args.model,
+        ranks=args.engines or plan.get("topology", {}).get("engines", 1),
+        server_pid=args.server_pid,
+    )
+    seen = measure.Observation()
+    try:
+        measure.observe(target, al_record.asked_of(record), load, prompts.prompts, seen)
+    finally:
+        _keep(seen, record)
+    assert seen.before
+    assert seen.after
+    derived = measure.derive(
+        target.engine, al_record.asked_of(record), seen.before, seen.after, seen.answers
+    )
+    al_record.fill(record, derived)
+
+
+def _keep(seen: measure.Observation, record: Json) -> None:
+    record["server"].update(
+        engine_version=seen.engine_version, argv=list(seen.argv) if seen.argv else None
+    )
+    for name in SPECULATION:
+        if record["speculation"][name] is None:
+            record["speculation"][name] = getattr(seen.speculation, name)
+    record["raw"] = {
+        "before": seen.before.as_json() if seen.before else None,
+        "after": seen.after.as_json() if seen.after else None,
+        "requests": [answer.as_json() for answer in seen.answers],
+    }
+
+
+def _conclude(args: argparse.Namespace, record: Json, output: Path) -> int:
+    status = errors.NOT_MEASURED
+    verdict = None
+    if not args.no_gate:
+        judgement = gate.judge(record, gate.load(args.golden))
+        verdict = judgement.verdict
+        record.update(
+            reference_acceptance_length=judgement.reference,
+            min_acceptance_length=verdict.lower,
+            max_acceptance_length=verdict.upper,
+            passed=exit_status([verdict]) == errors.PASS,
+        )
+        status = exit_status([verdict])
+    records.write_json(output, record, "al_record_v2")
+    print(verdict.line() if verdict else _ungated(record))
+    print(f"record: {output}")
+    if args.no_gate and record["error"] is None:
+        status = errors.PASS
+    return status
+
+
+def _ungated(record: Json) -> str:
+    if record["error"]:
+        return f"NOT_MEASURED {record['reason']}: {record['error']}"
+    found: dict[str, Any] = record["estimate"]
+    return f"MEASURED     AL {found['acceptance_length']:.4f}, not gated (--no-gate)"
+
+
+def recheck_command(args: argparse.Namespace) -> int:
+    """Recompute figures and verdict of a stored record; say where it contradicts itself."""
+    record = al_record.read(args.record)
+    if record[al_record.VERSION_KEY] == al_record.VERSION and record["raw"]["after"] is not None:
+        _, _, derived = al_record.rederive(record)
+        for check in derived.checks:
+            mark = {True: "ok", False: "BROKEN" if check.fatal else "warn", None: "n/a"}[check.ok]
+            print(f"{mark:<6} {check}")
+        if changed := al_record.differences(record, derived):
+            raise NotMeasured(
+                f"{args.record}: {', '.join(changed)} differ from what its raw part comes to"
+            )
+    verdict = gate.judge(record, gate.load(args.golden)).verdict
+    print(verdict.line())
+    return exit_status([verdict])
+
+
+if __name__ == "__main__":
+    raise SystemExit(errors.run(main))

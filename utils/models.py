@@ -1,0 +1,91 @@
+"""benchmarks/models.yaml: what is sent to a model, per thinking mode."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils import records
+from utils.errors import UsageError
+
+MODELS_FILE = Path(__file__).parents[1] / "benchmarks" / "models.yaml"
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """A frozen list of prompts and how it is sent; output_len in tokens."""
+
+    name: str
+    config: str
+    category: str
+    prompts: int
+    output_len: int
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What one thinking mode sends."""
+
+    sampling: Mapping[str, float]
+    chat_template_kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """One row of models.yaml."""
+
+    prefix: str
+    id: str
+    endpoint: str
+    golden_thinking: str
+    prompt_set: PromptSet
+    eval_tasks: tuple[str, ...]
+    thinking: Mapping[str, Mode]
+
+    def mode(self, thinking: str) -> Mode:
+        """What to send for a thinking mode.
+
+        Raises:
+            UsageError: the model has no such mode.
+        """
+        if thinking not in self.thinking:
+            known = ", ".join(self.thinking)
+            raise UsageError(f"{self.prefix} has no thinking mode {thinking!r}; it has {known}")
+        return self.thinking[thinking]
+
+
+def load(prefix: str, path: Path = MODELS_FILE) -> Model:
+    """The row of one model prefix.
+
+    Raises:
+        UsageError: unreadable file, unknown prefix or prompt set.
+    """
+    data = records.read_yaml(path, "models")
+    row = _pick(data["models"], prefix, "model prefix", path)
+    name = row["prompt_set"]
+    return Model(
+        prefix=prefix,
+        id=row["id"],
+        endpoint=row["endpoint"],
+        golden_thinking=row["golden_thinking"],
+        prompt_set=PromptSet(name, **_pick(data["prompt_sets"], name, "prompt set", path)),
+        eval_tasks=tuple(row["eval_tasks"]),
+        thinking={mode: Mode(**value) for mode, value in row["thinking"].items()},
+    )
+
+
+def _pick(table: Mapping[str, Any], name: str, what: str, path: Path) -> Any:
+    if name not in table:
+        raise UsageError(f"{path} has no {what} {name!r}; {near(name, table)}")
+    return table[name]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The remedy for a name that isn't known: the nearest ones, else all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"

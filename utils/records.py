@@ -1,0 +1,177 @@
+"""Reading and writing of every JSON and YAML file: strict, atomic, checked by schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from utils.errors import HarnessError, NotMeasured, UsageError
+
+SCHEMAS = Path(__file__).parent / "schemas"
+Json = dict[str, Any]
+
+
+def utc_now() -> str:
+    """Now as RFC 3339 in UTC, e.g. 2026-12-01T10:00:00.123456Z."""
+    return format_time(datetime.now(timezone.utc).timestamp())
+
+
+def format_time(unix_seconds: float) -> str:
+    moment = datetime.fromtimestamp(unix_seconds, timezone.utc)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> float:
+    """RFC 3339 → unix seconds.
+
+    Raises:
+        NotMeasured: the text isn't a time with a zone.
+    """
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise NotMeasured(f"{text!r} is not an RFC 3339 time") from error
+    if moment.tzinfo is None:
+        raise NotMeasured(f"{text!r} has no time zone; write UTC as ...Z")
+    return moment.timestamp()
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that a record may hold")
+
+
+def parse_json(text: str) -> Any:
+    """Strict JSON: NaN and Infinity, which json.loads would accept, raise ValueError."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def read_json(path: Path) -> Any:
+    """Read one strict JSON file.
+
+    Raises:
+        NotMeasured: missing, empty, truncated, not UTF-8, not JSON, or with NaN or Infinity in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotMeasured(f"{path}: can't be read ({error})") from error
+    if not text.strip():
+        raise NotMeasured(f"{path}: the file is empty")
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise NotMeasured(f"{path}: not valid JSON ({error})") from error
+
+
+def read_yaml(path: Path, schema: str) -> Json:
+    """Read one configuration file and check it against its schema.
+
+    Raises:
+        UsageError: it can't be read, parsed, or breaks the schema.
+    """
+    import yaml
+
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        detail = " ".join(str(error).split())
+        raise UsageError(f"{path}: can't be read as YAML ({detail})") from error
+    problem = schema_problem(data, schema)
+    if problem:
+        raise UsageError(f"{path}: {problem} (schema {schema})")
+    return data  # type: ignore[no-any-return]  # the schema says that it is an object
+
+
+@cache
+def _loader() -> type[Any]:
+    import yaml
+
+    base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class StrictLoader(base):  # type: ignore[misc]  # libyaml's loader where it is built in
+        """Refuses a key given twice, of which YAML would silently keep the last."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[Any] = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if key in seen:
+                    line = key_node.start_mark.line + 1
+                    raise ValueError(f"key {key!r} is given twice, the second time in line {line}")
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    # YAML 1.1 reads a bare on/off as a boolean; thinking modes are spelled on and off.
+    StrictLoader.yaml_implicit_resolvers = {
+        first: [(tag, rx) for tag, rx in rules if tag != "tag:yaml.org,2002:bool"]
+        for first, rules in base.yaml_implicit_resolvers.items()
+    }
+    StrictLoader.add_implicit_resolver(
+        "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf")
+    )
+    return StrictLoader
+
+
+def write_json(path: Path, data: Any, schema: str | None = None) -> None:
+    """Write a file whole or not at all: sorted keys, no NaN, final newline, mode of the umask.
+
+    Raises:
+        HarnessError: the data breaks its schema or holds a number that isn't finite.
+    """
+    if schema and (problem := schema_problem(data, schema)):
+        raise HarnessError(f"{path}: would break schema {schema}: {problem}")
+    try:
+        text = json.dumps(data, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise HarnessError(f"{path}: {error}") from error
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all (temporary file in the same folder, then rename)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@cache
+def _validator(name: str) -> Any:
+    import jsonschema
+
+    schema = read_json(SCHEMAS / f"{name}.json")
+    return jsonschema.Draft202012Validator(schema)
+
+
+def schema_problem(data: Any, schema: str) -> str | None:
+    """The most telling violation of a schema as "where: what", or None."""
+    import jsonschema
+
+    error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(data))
+    if error is None:
+        return None
+    return f"{error.json_path}: {_shorten(error.message)}"
+
+
+def _shorten(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
