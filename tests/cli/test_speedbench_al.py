@@ -1,0 +1,202 @@
+"""The measure and recheck commands against a server whose true acceptance length is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.speculating import MODEL, SpeculatingServer
+from utils import records
+from utils.acceptance import measure as instrument
+from utils.errors import NotMeasured
+from utils.evals import al_record, speedbench, speedbench_al
+
+PROMPTS = 12
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 1.0)
+
+
+def run(server: SpeculatingServer, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
+    status = speedbench_al.main(
+        [
+            "measure",
+            *("--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
+            *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", str(server.n)),
+            *("--prompts", str(prompts), "--num-prompts", str(PROMPTS), "--output-len", "41"),
+            *("--spec-method", "eagle3", "--output", str(output), *more),
+        ]
+    )
+    return status, records.read_json(output)
+
+
+def measured(
+    faults: tuple[str, ...], prompts: Path, output: Path, *more: str, **server: Any
+) -> tuple[int, Any]:
+    with SpeculatingServer(faults=faults, **server).running() as running:
+        return run(running, prompts, output, *more)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("faults", [(), ("own_figures",), ("no_ids",), ("scrape_503_once",)])
+def test_the_window_alone_is_measured(
+    faults: tuple[str, ...], ranks: int, prompts: Path, tmp_path: Path
+) -> None:
+    with SpeculatingServer(faults=faults, ranks=ranks).running() as server:
+        used = [dict(rank) for rank in server.ranks]
+        status, record = run(
+            server, prompts, tmp_path / "al.json", "--no-gate", "--engines", str(ranks)
+        )
+        steps = sum(r["drafts"] - u["drafts"] for r, u in zip(server.ranks, used, strict=True))
+        accepted = sum(
+            r["accepted"] - u["accepted"] for r, u in zip(server.ranks, used, strict=True)
+        )
+    assert status == 0
+    assert (record["verify_steps"], record["accepted_tokens"]) == (steps, accepted)
+    assert record["acceptance_length"] == 1 + accepted / steps
+    assert record["estimate"]["standard_error"] > 0
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        (("model",), "serves other, not"),
+        (("json_metrics",), "instead of Prometheus text"),
+        (("scrape_503",), "status 503"),
+        (("spec_off",), "does this server speculate"),
+        (("nan",), "isn't finite"),
+        (("busy",), "did not come to rest"),
+        (("drift",), "counters still move"),
+        (("generation_500",), "EngineDeadError"),
+        (("restart",), "a restart"),
+        (("reset",), "the server restarted"),
+        (("foreign",), "server_requests_equal_ours"),
+        (("per_pos",), "accepted_equals_per_position_sum"),
+        (("fail_20",), "10 of 12 succeeded"),
+        (("undecodable",), "undecodable chunk"),
+        (("no_usage",), "no usage"),
+        (("no_done",), r"without \[DONE\]"),
+        (("empty",), "proposed nothing"),
+        (("thinks",), "thinking_seen"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_every_fault_has_a_name_and_no_verdict(
+    faults: tuple[str, ...], words: str, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measured(faults, prompts, tmp_path / "al.json")
+    assert status == 3
+    assert re.search(words, record["error"]), record["error"]
+    assert record["passed"] is False
+    assert record["reason"]
+
+
+def test_a_vanished_rank_is_invalid(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured(
+        ("rank_vanishes",), prompts, tmp_path / "al.json", "--engines", "2", ranks=2
+    )
+    assert status == 3
+    assert "disappeared" in record["error"]
+
+
+def test_a_missing_rank_is_refused_at_once(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured((), prompts, tmp_path / "al.json", "--engines", "2")
+    assert status == 3
+    assert "1 engines show metrics, 2 are expected" in record["error"]
+    assert record["raw"]["requests"] == []
+
+
+def test_a_silent_request_ends_at_its_deadline(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured(
+        ("mute",), prompts, tmp_path / "al.json", "--request-deadline-s", "0.5"
+    )
+    assert status == 3
+    assert "no end within 0.5 s" in record["error"]
+
+
+def test_the_whole_load_ends_at_its_deadline(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured(("mute",), prompts, tmp_path / "al.json", "--total-deadline-s", "1")
+    assert status == 3
+    assert "for the whole load" in record["error"]
+
+
+def test_a_refusal_before_any_answer_is_tried_again_and_counted_once(
+    prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measured(("not_yet",), prompts, tmp_path / "al.json", "--no-gate")
+    assert status == 0
+    assert [row["tries"] for row in record["raw"]["requests"]].count(2) == 1
+
+
+def test_merged_chunks_leave_the_stream_out_of_it(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured(("merged",), prompts, tmp_path / "al.json", "--no-gate")
+    assert status == 0
+    (check,) = [c for c in record["checks"] if c["name"] == "stream_agrees"]
+    assert check["ok"] is None
+    assert "chunks were merged" in check["expected"]
+
+
+def test_nothing_accepted_is_red_as_an_inactive_drafter(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured((), prompts, tmp_path / "al.json", accept=0.0)
+    assert status == 1
+    assert record["acceptance_length"] == 1.0
+
+
+def test_every_sampling_field_is_sent(prompts: Path, tmp_path: Path) -> None:
+    with SpeculatingServer().running() as server:
+        run(server, prompts, tmp_path / "al.json", "--no-gate", "--temperature", "0.5")
+    for body in server.bodies:
+        assert (body["temperature"], body["top_p"]) == (0.5, 1.0)
+
+
+def test_dead_server_leaves_a_record(prompts: Path, tmp_path: Path) -> None:
+    server = SpeculatingServer()
+    server.base_url = "http://127.0.0.1:9"
+    status, record = run(server, prompts, tmp_path / "al.json")
+    assert status == 3
+    assert "did not answer" in record["error"]
+
+
+def test_a_gone_engine_is_named(prompts: Path, tmp_path: Path) -> None:
+    status, record = measured((), prompts, tmp_path / "al.json", "--server-pid", "999999999")
+    assert status == 3
+    assert "is gone" in record["error"]
+
+
+def test_recheck_finds_an_edited_figure(
+    prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "al.json"
+    _, record = measured(("own_figures",), prompts, output, "--no-gate")
+    assert speedbench_al.main(["recheck", str(output)]) == 3  # no golden, and nothing else
+    assert "no_golden" in capsys.readouterr().out
+    record["acceptance_length"] += 0.1
+    output.write_text(json.dumps(record))
+    with pytest.raises(NotMeasured, match="acceptance_length"):
+        speedbench_al.main(["recheck", str(output)])
+    with pytest.raises(NotMeasured, match="is written as"):
+        al_record.figures(record)
+
+
+def test_an_edited_counter_is_caught_by_the_requests_own_figures(
+    prompts: Path, tmp_path: Path
+) -> None:
+    _, record = measured(("own_figures",), prompts, tmp_path / "al.json", "--no-gate")
+    for sample in record["raw"]["after"]["samples"]:
+        if sample["name"].endswith("accepted_tokens_total"):
+            sample["value"] += 1
+        if sample["name"].endswith("per_pos_total") and sample["labels"]["position"] == "0":
+            sample["value"] += 1
+    _, _, derived = al_record.rederive(record)
+    assert "requests_own_figures_equal_counters" in [check.name for check in derived.broken]

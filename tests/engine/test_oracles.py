@@ -1,0 +1,166 @@
+"""Drafters whose acceptance length is known beforehand, on the real engine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.server import MODEL, Embedded, Server, serve, speculative
+from utils import records
+from utils.evals import al_record, speedbench_al
+
+N = 3
+# One token of the prefill and 16 full steps of the self-draft: no request overshoots.
+OUTPUT_LEN = 1 + 16 * (N + 1)
+
+
+def measure(server: Server, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
+    """Run the command; returns its status and the record."""
+    status = speedbench_al.main(
+        [
+            "measure",
+            *("--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
+            *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", str(N)),
+            *("--prompts", str(prompts), "--num-prompts", "8", "--output-len", str(OUTPUT_LEN)),
+            *("--concurrency", "4", "--server-pid", str(server.pid), "--output", str(output)),
+            *more,
+        ]
+    )
+    return status, records.read_json(output)
+
+
+def by_three_instruments(record: Any) -> list[tuple[int, int]]:
+    """(accepted, steps) by the counters, by the requests' own figures, by stream chunks."""
+    rows = record["raw"]["requests"]
+    return [
+        (record["accepted_tokens"], record["verify_steps"]),
+        (sum(r["spec"]["accepted"] for r in rows), sum(r["spec"]["steps"] for r in rows)),
+        (
+            sum(r["completion_tokens"] - r["chunks"] for r in rows),
+            sum(r["chunks"] - 1 for r in rows),
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def self_draft(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    arguments = speculative(
+        method="draft_model", model=str(engine.model_path), num_speculative_tokens=N
+    )
+    with serve(engine, tmp_path_factory.mktemp("self"), arguments) as server:
+        yield server
+
+
+def test_target_as_its_own_draft_is_always_accepted(
+    self_draft: Server, prompts: Path, tmp_path: Path
+) -> None:
+    _, record = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate")
+    assert record["error"] is None
+    assert record["acceptance_length"] == N + 1
+    assert record["estimate"]["per_position"] == [1.0] * N
+    assert record["speculation"]["method"] == "draft_model"
+    al = [1 + accepted / steps for accepted, steps in by_three_instruments(record)]
+    assert al == pytest.approx([N + 1] * 3, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def random_head(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("eagle3")
+    script = Path(__file__).with_name("make_random_eagle3.py")
+    head = folder / "head"
+    subprocess.run([engine.python, script, engine.model_path, head], check=True)
+    arguments = speculative(method="eagle3", model=str(head), num_speculative_tokens=N)
+    with serve(engine, folder, arguments) as server:
+        yield server
+
+
+def test_random_eagle3_head_is_red_as_an_inactive_drafter(
+    random_head: Server, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, record = measure(random_head, prompts, tmp_path / "al.json")
+    assert record["acceptance_length"] == 1.0
+    assert record["error"] is None
+    al = [1 + accepted / steps for accepted, steps in by_three_instruments(record)]
+    assert al == pytest.approx([1.0] * 3, rel=1e-3)
+    assert status == 1
+    assert "drafter_inactive" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def ngram(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    arguments = speculative(
+        method="ngram", num_speculative_tokens=N, prompt_lookup_min=2, prompt_lookup_max=4
+    )
+    with serve(engine, tmp_path_factory.mktemp("ngram"), arguments) as server:
+        yield server
+
+
+def test_ngram_accepted_tokens_agree_by_three_instruments(
+    ngram: Server, prompts: Path, tmp_path: Path
+) -> None:
+    _, record = measure(ngram, prompts, tmp_path / "al.json", "--no-gate")
+    assert record["error"] is None
+    counters, own, _ = by_three_instruments(record)
+    assert own == counters
+    for row in record["raw"]["requests"]:
+        # A request's last step is cut where the output ends; the verifier counts it whole.
+        overshoot = row["spec"]["accepted"] - (row["completion_tokens"] - row["chunks"])
+        assert 0 <= overshoot <= N, row["id"]
+        assert sum(row["chunk_tokens"]) == row["completion_tokens"]
+        whole = row["chunk_tokens"][1:-1]
+        assert row["spec"]["steps"] >= sum(size > 1 for size in whole)
+
+
+def test_another_n_than_the_servers_is_refused_before_anything_is_sent(
+    ngram: Server, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measure(ngram, prompts, tmp_path / "al.json", "--num-spec-tokens", "5")
+    assert status == 3
+    assert "N of the server is 3, asked for 5" in record["error"]
+    assert record["raw"]["requests"] == []
+    assert record["passed"] is False
+
+
+def test_someone_elses_request_in_the_window_invalidates_it(
+    ngram: Server, prompts: Path, tmp_path: Path
+) -> None:
+    _, record = measure(ngram, prompts, tmp_path / "al.json", "--no-gate")
+    counters = {"vllm:request_success_total": 1, "vllm:generation_tokens_total": 8}
+    for sample in record["raw"]["after"]["samples"]:
+        if sample["labels"].get("finished_reason", "stop") == "stop":
+            sample["value"] += counters.get(sample["name"], 0)
+    _, _, derived = al_record.rederive(record)
+    assert [check.name for check in derived.broken] == [
+        "server_requests_equal_ours",
+        "server_generated_tokens_equal_ours",
+    ]
+
+
+def test_recheck_agrees_with_what_was_written(
+    ngram: Server, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(ngram, prompts, tmp_path / "al.json", "--no-gate")
+    capsys.readouterr()
+    speedbench_al.main(["recheck", str(tmp_path / "al.json")])
+    assert "BROKEN" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def without_metrics(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    arguments = speculative(method="ngram", num_speculative_tokens=N, prompt_lookup_max=4)
+    folder = tmp_path_factory.mktemp("mute")
+    with serve(engine, folder, [*arguments, "--disable-log-stats"]) as server:
+        yield server
+
+
+def test_disabled_metrics_are_not_measured_and_say_how_to_enable_them(
+    without_metrics: Server, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measure(without_metrics, prompts, tmp_path / "al.json")
+    assert status == 3
+    assert "--disable-log-stats" in record["error"]
+    assert record["acceptance_length"] is None
