@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tempfile
@@ -46,9 +47,16 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number that a record may hold")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large for a number")
+    return value
+
+
 def parse_json(text: str) -> Any:
-    """Strict JSON: NaN and Infinity, which json.loads would accept, raise ValueError."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """Strict JSON: NaN, Infinity and 1e999, which json.loads would accept, raise ValueError."""
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def read_json(path: Path) -> Any:

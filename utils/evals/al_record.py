@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from utils import records
-from utils.acceptance import engines, measure, window
-from utils.acceptance.checks import Asked
-from utils.acceptance.client import Answer
-from utils.acceptance.estimate import acceptance_length
 from utils.errors import NotMeasured
 from utils.records import Json
+
+# Imported where they are used: a validator that finds no AL record must start fast.
+if TYPE_CHECKING:
+    from utils.acceptance import measure
+    from utils.acceptance.checks import Asked
+    from utils.acceptance.client import Answer
 
 VERSION = 2
 TASK = "speedbench_al"
@@ -54,7 +56,15 @@ def read(path: Path) -> Json:
     Raises:
         NotMeasured: unreadable, not an AL record, unknown version, or it breaks its schema.
     """
-    data = records.read_json(path)
+    return checked(path, records.read_json(path))
+
+
+def checked(path: Path, data: Any) -> Json:
+    """What was read from path, if it is an AL record.
+
+    Raises:
+        NotMeasured: as read().
+    """
     if not is_al_record(data):
         raise NotMeasured(f"{path} is not an AL record: it has no {VERSION_KEY}", "wrong_shape")
     version = data[VERSION_KEY]
@@ -90,6 +100,8 @@ def figures(record: Json) -> Figures:
 
 def _counted(record: Json) -> Figures:
     """Version 1 carries totals only."""
+    from utils.acceptance.estimate import acceptance_length
+
     accepted, steps = record.get("accepted_tokens"), record.get("verify_steps")
     if accepted is None or steps is None:
         raise NotMeasured("the version 1 file has no counts to recompute the AL from", "no_counts")
@@ -97,6 +109,8 @@ def _counted(record: Json) -> Figures:
 
 
 def _recomputed(record: Json) -> Figures:
+    from utils.acceptance import measure
+
     asked, answers, derived = rederive(record)
     if derived.broken:
         first = derived.broken[0]
@@ -119,6 +133,9 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
     Raises:
         NotMeasured: the raw part is missing or doesn't make a window.
     """
+    from utils.acceptance import engines, measure, window
+    from utils.acceptance.client import Answer
+
     raw = record["raw"]
     if raw["before"] is None or raw["after"] is None:
         raise NotMeasured("the record has no complete window", "no_window")
@@ -135,6 +152,8 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
 
 
 def asked_of(record: Json) -> Asked:
+    from utils.acceptance.checks import Asked
+
     return Asked(
         draft_length=record["num_speculative_tokens"],
         method=record["speculation"]["method"],

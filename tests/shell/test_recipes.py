@@ -1,0 +1,251 @@
+"""Every recipe by glob: name, shape, dry run; and what a recipe's environment may not be."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shell.conftest import BASE, RECIPES, ROOT, TWIN, Run
+from utils.recipes import names
+
+ALL = sorted(RECIPES.glob("*.sh"))
+GOLDEN = Path(__file__).parent / "golden"
+FORBIDDEN = re.compile(
+    r"\|\| true|\b(?:curl|jq|awk|sed|trap|while|for|function)\b|python3? -|\(\) \{"
+)
+
+
+def code(recipe: Path) -> str:
+    lines = recipe.read_text().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("recipe_file", ALL, ids=lambda path: path.name)
+def test_a_recipe_states_facts_only(recipe_file: Path) -> None:
+    assert names.parse(recipe_file.name).file_name == recipe_file.name
+    lines = recipe_file.read_text().splitlines()
+    assert len(lines) <= 50
+    assert lines[1].startswith("# ")
+    rest = code(recipe_file).splitlines()
+    assert rest[0] == "set -euo pipefail"
+    assert rest[1] == 'source "$(dirname "$0")/../benchmark_lib.sh"'
+    assert rest[-2:] == ["run_benchmark_serving", "run_eval"]
+    assert not FORBIDDEN.search(code(recipe_file))
+
+
+@pytest.mark.parametrize(
+    "file", [ROOT / "benchmarks/benchmark_lib.sh", ROOT / "runners/launch_local.sh"]
+)
+def test_shell_code_parses_nothing(file: Path) -> None:
+    assert not re.search(r"\|\| true|\b(?:curl|jq|awk|sed|pkill|killall)\b|python3? -c", code(file))
+
+
+def test_the_library_stays_small() -> None:
+    assert len((ROOT / "benchmarks/benchmark_lib.sh").read_text().splitlines()) <= 220
+
+
+@pytest.mark.parametrize("twin", [path for path in ALL if path.stem.endswith("_mtp")], ids=str)
+def test_a_twin_differs_only_in_speculation(twin: Path) -> None:
+    base = twin.with_name(twin.name.replace("_mtp.sh", ".sh"))
+    diff = difflib.ndiff(code(base).splitlines(), code(twin).splitlines())
+    changed = [line for line in diff if line[0] in "+-" and line[1:].strip()]
+    assert changed
+    assert [line for line in changed if line[0] == "-"] == []
+    assert all(re.search("specul|spec-decode|per-request-metrics", line) for line in changed)
+    assert sum("speculate " in line for line in changed) == 1
+
+
+def dry_run(recipe: Run, file: Path, **env: str) -> list[Any]:
+    assert recipe.run(file, DRY_RUN="1", **env) == 0, recipe.err
+    return [json.loads(line) for line in recipe.out.splitlines()]
+
+
+@pytest.mark.parametrize("file", [BASE, TWIN], ids=["base", "twin"])
+def test_dry_run_prints_the_commands(recipe: Run, file: Path) -> None:
+    env = {"RUN_EVAL": "true", "EVAL_CONCURRENT_REQUESTS": "1 8", "PORT": "8888"}
+    rows = dry_run(recipe, file, RESULT_DIR="", **env)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    text = text.replace(recipe.environment["HARNESS_PYTHON"], "PYTHON").replace(str(ROOT), "ROOT")
+    assert text == (GOLDEN / f"{file.stem}.jsonl").read_text()
+
+
+def test_dry_run_starts_and_writes_nothing(recipe: Run) -> None:
+    dry_run(recipe, TWIN, RUN_EVAL="true")
+    assert not recipe.results.exists()
+    assert not (recipe.folder / "vllm.log").exists()
+    assert recipe.clients() == []
+    assert not Path("/tmp/specgate.DRY_RUN").exists()
+
+
+def test_dry_run_is_quick(recipe: Run) -> None:
+    def cpu_s() -> float:  # what the wall clock says on a machine that has nothing else to do
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        dry_run(recipe, TWIN, RUN_EVAL="true")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_s() for _ in range(3)) < 1
+
+
+def custom(recipe: Run, serve: str, name: str = BASE.name, before: str = "") -> Path:
+    """A recipe of a test's own, outside the repository."""
+    file = recipe.folder / name
+    file.write_text(
+        f"set -euo pipefail\nsource {ROOT}/benchmarks/benchmark_lib.sh\n"
+        f"require_env MODEL MY_FLAG\n{before}\nserve {serve}\nrun_benchmark_serving\nrun_eval\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize("dry", ["0", "1"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("vllm serve m --dtype {DTYPE}", "'{DTYPE}' looks like a variable without its $"),
+        ("vllm serve m --dtype '' --port 1", "the argument after '--dtype' is empty"),
+        ("A=1", "name the program"),
+    ],
+)
+def test_leftovers_in_a_command_are_refused(
+    recipe: Run, words: str, message: str, dry: str
+) -> None:
+    assert recipe.run(custom(recipe, words), MY_FLAG="1", DRY_RUN=dry) == 2
+    assert message in recipe.err
+    assert recipe.clients() == []
+    assert not (recipe.folder / "vllm.log").exists()
+
+
+def test_json_arguments_are_no_leftovers(recipe: Run) -> None:
+    words = """vllm serve m --x '{"a": {"b": 1}}'"""
+    assert dry_run(recipe, custom(recipe, words), MY_FLAG="1")[0]["argv"][-1] == '{"a": {"b": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "message"),
+    [
+        (BASE.name, "speculate ngram 3", "if and only if it calls speculate"),
+        (TWIN.name, "", "if and only if it calls speculate"),
+        (TWIN.name, "speculate ngram 3; speculate ngram 3", "once in a recipe"),
+        (TWIN.name, "speculate ngram", "say <method> <N>"),
+        (TWIN.name, "speculate ngarm 3", "did you mean ngram?"),
+        ("my recipe.sh", "", "is not a recipe name"),
+        (BASE.name, "engine_env=(ATOM_ENABLE_RELAXED_MTP=1)", "engine_env forces acceptance"),
+        (BASE.name, "target=()", "serve: call require_env first"),
+    ],
+)
+def test_misuse_is_refused(recipe: Run, name: str, before: str, message: str) -> None:
+    file = custom(recipe, "vllm serve m --port $PORT --served-model-name $MODEL", name, before)
+    assert recipe.run(file, MY_FLAG="1") == 2
+    assert message in recipe.err
+    assert not (recipe.folder / "vllm.log").exists()
+
+
+def test_a_second_server_is_refused(recipe: Run) -> None:
+    serve = "vllm serve m --port $PORT --served-model-name $MODEL"
+    assert recipe.run(custom(recipe, f"{serve}\nserve {serve}"), MY_FLAG="1") == 2
+    assert "a server was already started" in recipe.err
+    assert recipe.alive() == []
+
+
+def test_an_engine_that_is_nowhere_is_refused(recipe: Run) -> None:
+    assert recipe.run(PATH="/usr/bin:/bin") == 2
+    assert "vllm is not on the engine's PATH; set ENGINE_PYTHON" in recipe.err
+
+
+def test_engine_python_comes_first_for_the_engine_alone(recipe: Run) -> None:
+    folder = recipe.folder / "engine" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to("/bin/true")
+    (folder / "vllm").symlink_to(recipe.environment["PATH"].partition(":")[0] + "/vllm")
+    (folder / "engine.py").write_text("raise SystemExit('wrong place')")
+    python = str(folder / "python")
+    assert recipe.run(PATH="/usr/bin:/bin", ENGINE_PYTHON=python) == 3  # the link's neighbour ran
+    environment = (recipe.folder / "vllm.log").read_text()
+    assert f"PATH={folder}:/usr/bin:/bin\n" in environment
+    assert recipe.read("server_command.json")["engine_python"] == python
+
+
+@pytest.mark.parametrize(
+    ("env", "messages"),
+    [
+        (
+            {"MODEL": "", "TP": "", "MAX_MODEL_LEN": "", "PORT": "0", "RUN_EVAL": "yes"},
+            ["set MODEL TP MAX_MODEL_LEN", "PORT is '0'", "RUN_EVAL is 'yes': want true or false"],
+        ),
+        ({"CONC": "-1", "ISL": "x"}, ["CONC is '-1': want a whole number", "ISL is 'x'"]),
+        ({"DP_ATTENTION": "True"}, ["DP_ATTENTION is 'True'"]),
+        ({"EVAL_CONCURRENT_REQUESTS": "1 1"}, ["EVAL_CONCURRENT_REQUESTS is '1 1'"]),
+        ({"THINKING": "maybe"}, ["THINKING is 'maybe'"]),
+        ({"THINKING": "on"}, ["smollm2 has no thinking mode 'on'"]),
+        ({"SPEC_DECODING": "eagle33"}, ["SPEC_DECODING is 'eagle33': did you mean eagle3"]),
+        ({"SPEC_DECODING": "ngram"}, ["SPEC_DECODING is 'ngram', but"]),
+        ({"MODEL_PREFIX": "smolm2"}, ["did you mean smollm2?"]),
+        ({"PRECISION": "fp8"}, ["PRECISION is 'fp8', but the recipe's name says 'bf16'"]),
+        ({"RESULT_FILENAME": "a/b"}, ["RESULT_FILENAME is 'a/b'"]),
+        ({"RESULT_DIR": "/workspace/new"}, ["new folder under /workspace"]),
+        ({"SYNTHETIC_ACCEPTANCE": "true", "RUN_EVAL": "true"}, ["SYNTHETIC_ACCEPTANCE=true"]),
+        ({"SYNTHETIC_ACCEPTANCE": "true", "EVAL_ONLY": "true"}, ["SYNTHETIC_ACCEPTANCE=true"]),
+        ({"ENGINE_PYTHON": "/no/such"}, ["ENGINE_PYTHON /no/such is not a program"]),
+        ({"PLAN_FILE": "/no/such"}, ["PLAN_FILE /no/such: can't be read"]),
+        ({"DRY_RUN": "yes"}, ["DRY_RUN is 'yes'"]),
+    ],
+)
+def test_a_bad_environment_is_refused(
+    recipe: Run, env: dict[str, str], messages: list[str]
+) -> None:
+    assert recipe.run(**env) == 2
+    for message in messages:
+        assert message in recipe.err
+    assert not (recipe.folder / "vllm.log").exists()
+    assert not Path("/workspace/new").exists()
+
+
+def test_the_twin_refuses_another_label(recipe: Run) -> None:
+    assert recipe.run(TWIN, SPEC_DECODING="mtp") == 2
+    assert "SPEC_DECODING is 'mtp', but this recipe speculates with 'ngram'" in recipe.err
+
+
+def test_synthetic_acceptance_keeps_the_engines_settings(recipe: Run) -> None:
+    env = {"SYNTHETIC_ACCEPTANCE": "true", "SGLANG_SIMULATE_ACC_LEN": "2.5"}
+    assert recipe.run(**env) == 0, recipe.err
+    assert "SGLANG_SIMULATE_ACC_LEN=2.5\n" in (recipe.folder / "vllm.log").read_text()
+    assert recipe.read("plan.json")["synthetic_acceptance"] is True
+
+
+def test_a_plan_written_before_is_used(recipe: Run) -> None:
+    assert recipe.run(RUN_EVAL="true") == 0
+    plan = recipe.read("plan.json")
+    plan["run_id"] = "from-ci"
+    given = recipe.folder / "given.json"
+    given.write_text(json.dumps(plan))
+    assert recipe.run(RUN_EVAL="true", PLAN_FILE=str(given)) == 0, recipe.err
+    assert recipe.read("plan.json") == plan
+    assert recipe.read("meta_env.json")["run_id"] == "from-ci"
+    assert recipe.run(RUN_EVAL="true", CONC="5", PLAN_FILE=str(given)) == 2
+    assert "is the plan of another run: cells" in recipe.err
+
+
+@pytest.mark.parametrize("options", ["-eo pipefail", "-uo pipefail", "-eu"])
+def test_the_library_refuses_a_caller_without_strict_mode(options: str) -> None:
+    script = f"set {options}; source {ROOT}/benchmarks/benchmark_lib.sh; echo went on"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "set -euo pipefail" in done.stderr
+    assert "went on" not in done.stdout
+
+
+def test_a_result_folder_is_made_when_none_is_given(recipe: Run) -> None:
+    assert recipe.run(RESULT_DIR="") == 0, recipe.err
+    found = re.search(r"results in (/tmp/specgate\.\w+)", recipe.err)
+    assert found
+    assert (Path(found[1]) / "plan.json").exists()
+    for file in Path(found[1]).iterdir():
+        file.unlink()
+    Path(found[1]).rmdir()

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from utils.errors import NotMeasured
+from utils.evals import score_files
+
+METRIC = "exact_match,strict-match"
+
+
+def data(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "results": {"t": {"alias": "t", METRIC: 0.9, "exact_match,flexible-extract": 0.95}},
+        "n-samples": {"t": {"original": 10, "effective": 10}},
+        "config": {"model_args": {"model": "m", "num_concurrent": 4}, "limit": None},
+        "date": 1796119200.5,
+        "lm_eval_version": "0.4.13",
+    }
+    return {**base, **changes}
+
+
+def read(name: str = "results.json", **changes: Any) -> score_files.ScoreFile:
+    return score_files.read(Path(name), data(**changes))
+
+
+def refused(name: str = "results.json", **changes: Any) -> str:
+    with pytest.raises(NotMeasured) as caught:
+        read(name, **changes)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "yes"),
+    [
+        (data(), True),
+        ({"results": {}, "config": {}}, True),
+        ({"results": {}, "configs": {}}, True),
+        ({"results": {}, "n-samples": {}}, True),
+        ({"results": {}}, False),
+        ({"config": {}, "lm_eval_version": "1"}, False),
+        ([], False),
+        ("results", False),
+        (None, False),
+    ],
+)
+def test_recognised_by_content(content: Any, yes: bool) -> None:
+    assert score_files.is_score_file(content) is yes
+
+
+@pytest.mark.parametrize(
+    ("args", "name", "conc"),
+    [
+        ({"num_concurrent": 4}, "results.json", 4),
+        ({"num_concurrent": "4"}, "results_t_conc4.json", 4),
+        ("model=m,num_concurrent=32,timeout=9", "results.json", 32),
+        ("num_concurrent=32", "results.json", 32),
+        ({}, "results_t_conc16.json", 16),
+        (None, "results_t_conc16_2026-01-01.json", 16),
+    ],
+)
+def test_concurrency(args: Any, name: str, conc: int) -> None:
+    assert read(name, config={"model_args": args}).concurrency == conc
+
+
+@pytest.mark.parametrize(
+    ("args", "name", "reason"),
+    [
+        ({"num_concurrent": 4}, "results_conc5.json", "concurrency_mismatch"),
+        ("num_concurrent=32", "results_conc3.json", "concurrency_mismatch"),
+        ({}, "results.json", "unknown_concurrency"),
+        ({"num_concurrent": "many"}, "results.json", "unknown_concurrency"),
+        ({"num_concurrent": 0}, "results.json", "unknown_concurrency"),
+        ("old_num_concurrent=32", "results.json", "unknown_concurrency"),
+        (None, "results_concurrent4.json", "unknown_concurrency"),
+    ],
+)
+def test_concurrency_unknown(args: Any, name: str, reason: str) -> None:
+    assert refused(name, config={"model_args": args}) == reason
+
+
+@pytest.mark.parametrize("config", [None, [], "x"])
+def test_config_of_another_shape(config: Any) -> None:
+    assert refused(config=config) == "unknown_concurrency"
+
+
+@pytest.mark.parametrize("results", [{}, [], None, {"t": 0.9}])
+def test_results_of_another_shape(results: Any) -> None:
+    assert refused(results=results) == "wrong_shape"
+
+
+@pytest.mark.parametrize(
+    ("date", "started"), [(1.5, 1.5), (2, 2.0), ("1.5", None), (None, None), (True, None)]
+)
+def test_start_time(date: Any, started: float | None) -> None:
+    assert read(date=date).started == started
+
+
+def test_groups_are_no_tasks() -> None:
+    results = {"t": {METRIC: 0.9}, "all": {METRIC: 0.9}}
+    assert read(results=results, groups={"all": {}}).tasks == ["t"]
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 0.5, 1, 1.0])
+def test_score(value: float) -> None:
+    assert score_files.score(read(results={"t": {METRIC: value}}), "t", METRIC) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (True, "wrong_shape"),
+        ("0.9", "wrong_shape"),
+        ("N/A", "wrong_shape"),
+        (None, "wrong_shape"),
+        ([0.9], "wrong_shape"),
+        (1.0001, "impossible"),
+        (95.1, "impossible"),
+        (-0.1, "impossible"),
+        (float("nan"), "impossible"),
+        (float("inf"), "impossible"),
+    ],
+)
+def test_what_is_no_score(value: Any, reason: str) -> None:
+    with pytest.raises(NotMeasured) as caught:
+        score_files.score(read(results={"t": {METRIC: value}}), "t", METRIC)
+    assert caught.value.reason == reason
+
+
+def test_a_missing_metric_names_those_that_are_there() -> None:
+    with pytest.raises(NotMeasured, match="exact_match,flexible-extract") as caught:
+        score_files.score(read(), "t", "acc,none")
+    assert caught.value.reason == "missing_metric"
+
+
+def test_other_extractions() -> None:
+    row = {METRIC: 0.9, "exact_match,flexible-extract": 0.95, "exact_match,x": "N/A", "acc,none": 1}
+    found = score_files.other_extractions(read(results={"t": row}), "t", METRIC)
+    assert found == "flexible-extract 0.9500"
+
+
+@pytest.mark.parametrize("whole", [None, 10])
+def test_all_samples(whole: int | None) -> None:
+    assert score_files.check_samples(read(), "t", whole) == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "whole", "reason"),
+    [
+        ({"n-samples": {"t": {"original": 10, "effective": 9}}}, None, "partial"),
+        ({"n-samples": {"t": {"original": 9, "effective": 10}}}, 10, "partial"),
+        ({}, 1319, "partial"),
+        ({"config": {"model_args": {"num_concurrent": 4}, "limit": 10}}, None, "partial"),
+        ({"config": {"model_args": {"num_concurrent": 4}, "limit": 0.5}}, 10, "partial"),
+        ({"n-samples": None}, 10, "no_counts"),
+        ({"n-samples": {}}, 10, "no_counts"),
+        ({"n-samples": {"t": 10}}, 10, "no_counts"),
+        ({"n-samples": {"t": {"original": 10}}}, 10, "no_counts"),
+        ({"n-samples": {"t": {"original": "10", "effective": "10"}}}, 10, "no_counts"),
+        ({"n-samples": {"t": {"original": True, "effective": True}}}, 1, "no_counts"),
+        ({"n-samples": {"t": {"original": 0, "effective": 0}}}, None, "no_counts"),
+    ],
+)
+def test_not_all_samples(changes: Any, whole: int | None, reason: str) -> None:
+    with pytest.raises(NotMeasured) as caught:
+        score_files.check_samples(read(**changes), "t", whole)
+    assert caught.value.reason == reason
+
+
+class TestAnswers:
+    """lm-eval's log of samples."""
+
+    def check(self, folder: Path, answers: list[Any], documents: int, tail: str = "") -> str:
+        rows = [{"doc_id": i, "resps": [[text]]} for i, text in enumerate(answers)] * 2
+        log = folder / "samples_t_conc4.jsonl"
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows) + tail)
+        file = score_files.read(folder / "results_t_conc4.json", data())
+        try:
+            score_files.check_answers(file, "t", documents)
+        except NotMeasured as error:
+            return error.reason
+        return ""
+
+    @pytest.mark.parametrize(
+        ("answers", "reason"),
+        [
+            (["a"] * 10, ""),
+            (["a"] * 9 + [""], ""),
+            (["a"] * 8 + ["", " \n"], "empty_answers"),
+            (["a"] * 8 + [None, None], "empty_answers"),
+            (["<think>x</think>a"] * 10, ""),
+            (["<think>x"] + ["a"] * 9, ""),
+            (["<think>x"] * 2 + ["a"] * 8, "truncated_answers"),
+            (["a"] * 9, "partial"),
+            (["a"] * 11, "partial"),
+        ],
+    )
+    def test_shares(self, tmp_path: Path, answers: list[Any], reason: str) -> None:
+        assert self.check(tmp_path, answers, 10) == reason
+
+    @pytest.mark.parametrize(
+        "tail", ["{", "[]\n", '{"doc_id": 1}\n', '{"doc_id": 1, "resps": []}\n', "NaN\n"]
+    )
+    def test_a_broken_log(self, tmp_path: Path, tail: str) -> None:
+        assert self.check(tmp_path, ["a"] * 10, 10, tail) == "unreadable"
+
+    def test_no_log_is_no_finding(self, tmp_path: Path) -> None:
+        file = score_files.read(tmp_path / "results_conc4.json", data())
+        score_files.check_answers(file, "t", 10)
+
+    @pytest.mark.parametrize(
+        ("result", "log"),
+        [
+            ("results_t_conc4.json", "samples_t_conc4.jsonl"),
+            ("results_2026-01-01T00-00-00.5.json", "samples_t_2026-01-01T00-00-00.5.jsonl"),
+            ("results_2026-01-01_conc4.json", "samples_t_2026-01-01_conc4.jsonl"),
+        ],
+    )
+    def test_log_is_named_after_the_result(self, tmp_path: Path, result: str, log: str) -> None:
+        assert score_files.samples_path(tmp_path / result, "t") is None
+        (tmp_path / log).touch()
+        assert score_files.samples_path(tmp_path / result, "t") == tmp_path / log

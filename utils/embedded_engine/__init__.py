@@ -1,0 +1,1 @@
+"""Set-up of the harness's environment and of the embedded CPU engine's."""

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The gate: nothing in a result directory passes without having been measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run by path: the repository root stands in for our own folder
+    sys.path[0] = str(Path(__file__).parents[2])
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from utils import errors
+from utils.errors import UsageError
+from utils.evals import evidence, expected, thresholds
+from utils.evals.join import Join
+from utils.golden.registry import FOLDER, Registry
+from utils.verdicts import Outcome, Verdict, exit_status
+
+WORST_LAST = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.NOT_MEASURED, Outcome.FAIL)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to judge; the defaults are what a run in a result directory needs."""
+
+    expected_concs: Sequence[int] | None = None
+    thresholds: Path = thresholds.FILE
+    golden: Path = FOLDER
+    meta_env: Path | None = None
+    model_prefix: str | None = None
+    results_glob: str = "*.json"
+    min_score: float | None = None
+
+
+def validate(directory: Path, options: Options | None = None) -> list[Verdict]:
+    """All verdicts on a result directory, the worst last.
+
+    Raises:
+        UsageError: the directory, a thresholds or a golden file is unusable.
+    """
+    return _judge(directory, options or Options())[0]
+
+
+def _judge(directory: Path, options: Options) -> tuple[list[Verdict], list[str]]:
+    """Verdicts, and the names of JSON files that are no results."""
+    if not directory.is_dir():
+        raise UsageError(f"--results-dir {directory}: no such directory")
+    rules = thresholds.load(options.thresholds, options.min_score)
+    asked = expected.load(directory, options.meta_env, options.expected_concs, options.model_prefix)
+    found = evidence.gather(directory, options.results_glob)
+
+    @cache
+    def goldens() -> Registry:
+        from utils.golden import registry
+
+        return registry.load(options.golden)
+
+    if not asked.cells("throughput"):
+        found.ignored += [str(path.relative_to(directory)) for path, _ in found.throughput]
+    verdicts = Join(directory, asked, rules, goldens).verdicts(found)
+    return sorted(verdicts, key=lambda v: WORST_LAST.index(v.outcome)), found.ignored
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    options = Options(
+        expected_concs=args.expected_concs,
+        thresholds=args.thresholds,
+        golden=args.golden,
+        meta_env=args.meta_env,
+        model_prefix=args.model_prefix,
+        results_glob=args.results_glob,
+        min_score=args.min_score,
+    )
+    verdicts, ignored = _judge(args.results_dir, options)
+    status = exit_status(verdicts)
+    if args.junit:
+        _write_junit(args.junit, verdicts)
+    if args.explain:
+        return _explain(verdicts, args.explain)
+    if args.json:
+        rows = [verdict.as_json() for verdict in verdicts]
+        report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
+        print(json.dumps({**report, "ignored": ignored}, indent=2, sort_keys=True))
+        return status
+    # CI shows output as it comes, between that of other tools.
+    print(*_lines(verdicts, ignored), sep="\n", flush=True)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="validate_scores", description=__doc__, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--results-dir", type=Path, default=Path(), help="default: the current one")
+    add("--expected-concs", type=_concurrencies, help='CI\'s own copy of the request: "1 32"')
+    add("--thresholds", type=Path, default=thresholds.FILE, metavar="F")
+    add("--golden", type=Path, default=FOLDER, metavar="DIR")
+    add("--meta-env", type=Path, metavar="F", help="default: meta_env.json in the directory")
+    add("--model-prefix", metavar="P", help="default: by plan.json or meta_env.json")
+    add("--results-glob", default="*.json", metavar="G", help="names of files to look at")
+    add("--min-score", type=_share, metavar="X", help="for tasks without a threshold")
+    add("--json", action="store_true", help="print verdicts as JSON")
+    add("--junit", type=Path, metavar="F", help="write JUnit XML too")
+    add("--explain", metavar="CELL", help="print all that is known of one cell's verdicts")
+    return parser
+
+
+def _concurrencies(text: str) -> list[int]:
+    words = text.replace(",", " ").split()
+    if not words or not all(re.fullmatch("[1-9][0-9]*", word) for word in words):
+        raise argparse.ArgumentTypeError(f'{text!r} is not a list such as "1 32"')
+    values = [int(word) for word in words]
+    if len(set(values)) != len(values):
+        raise argparse.ArgumentTypeError(f"{text!r} names one concurrency twice")
+    return values
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number in 0..1")
+    return value
+
+
+def _lines(verdicts: Sequence[Verdict], ignored: Sequence[str]) -> list[str]:
+    note = [f"note: no results, ignored: {', '.join(ignored)}"] if ignored else []
+    return [*note, *(verdict.line() for verdict in verdicts), summary(verdicts)]
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Such as "3 passed, 1 not measured, 1 failed"."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    words = {
+        Outcome.PASS: "passed",
+        Outcome.FAIL: "failed",
+        Outcome.NOT_MEASURED: "not measured",
+        Outcome.INCONCLUSIVE: "inconclusive",
+    }
+    return ", ".join(
+        f"{counts[outcome]} {word}"
+        for outcome, word in words.items()
+        if counts[outcome] or outcome is Outcome.PASS
+    )
+
+
+def _explain(verdicts: Sequence[Verdict], cell: str) -> int:
+    chosen = [verdict for verdict in verdicts if verdict.cell == cell]
+    if not chosen:
+        cells = "; ".join(sorted({verdict.cell for verdict in verdicts}))
+        raise UsageError(f"--explain: no cell {cell!r}; there are {cells}")
+    for verdict in chosen:
+        print(json.dumps(verdict.as_json(), indent=2, sort_keys=True))
+    return exit_status(chosen)
+
+
+def _write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:
+    try:
+        import junitparser
+    except ImportError as error:
+        raise UsageError("--junit needs the package junitparser; run `make setup`") from error
+    suite = junitparser.TestSuite("specgate")
+    for verdict in verdicts:
+        case = junitparser.TestCase(verdict.check, classname=verdict.cell)
+        if verdict.outcome is Outcome.FAIL:
+            case.result = [junitparser.Failure(verdict.line(), verdict.reason)]
+        elif verdict.outcome is not Outcome.PASS:
+            case.result = [junitparser.Error(verdict.line(), verdict.reason)]
+        suite.add_testcase(case)
+    document = junitparser.JUnitXml("specgate")
+    document.add_testsuite(suite)
+    document.write(str(path))
+
+
+if __name__ == "__main__":
+    raise SystemExit(errors.run(main))

@@ -1,0 +1,112 @@
+"""Which golden a record belongs to: equal in everything that the golden states, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from utils.errors import NotMeasured
+from utils.evals.al_record import VERSION, VERSION_KEY
+from utils.golden.registry import ENGINE_DEFAULT, NO_DRAFT_MODEL, Golden, flat_workload
+from utils.records import Json
+
+# Whatever version 1 measured is SPEED-Bench: its writer knows no other data set.
+SPEED_BENCH = "speed-bench"
+ALWAYS = ("thinking", "num_speculative_tokens", "method", "dataset")
+NAMES = ("model", "draft_model")
+
+
+def find(record: Json, goldens: Sequence[Golden]) -> Golden:
+    """The golden with the record's key.
+
+    Raises:
+        NotMeasured: none has it (no_golden), or several do and nothing in the record tells which
+            (ambiguous_golden).
+    """
+    mine = [golden for golden in goldens if _same_model(record, golden)]
+    if not mine:
+        known = ", ".join(sorted({golden.prefix for golden in goldens})) or "no model at all"
+        name = record.get("model") or record.get("model_key")
+        raise NotMeasured(
+            f"no golden of model {name}, prefix {record.get('model_prefix')}; "
+            f"there are goldens of {known}",
+            "no_golden",
+        )
+    told = [(differences(record, golden), golden) for golden in mine]
+    matches = [golden for differs, golden in told if not differs]
+    if len(matches) > 1:
+        raise NotMeasured(
+            f"{' and '.join(map(str, matches))} all fit: the record says too little to choose",
+            "ambiguous_golden",
+        )
+    if not matches:
+        differs, nearest = min(told, key=lambda pair: (len(pair[0]), _steps_away(record, pair[1])))
+        raise NotMeasured(f"nearest is {nearest}: {'; '.join(differs)}", "no_golden")
+    return matches[0]
+
+
+def differences(record: Json, golden: Golden) -> list[str]:
+    """In what a record departs from a golden, for people."""
+    key = key_of(record)
+    names = [name for name, value in golden.key.items() if value is not None or name in ALWAYS]
+    if not golden.imported:
+        # A measured golden holds every sampling field that was sent; one more is another sampling.
+        names += [name for name in key if name.startswith("sampling.") and name not in golden.key]
+    if record[VERSION_KEY] != VERSION:
+        names = [name for name in names if key.get(name) is not None]
+    return [
+        f"golden has {name} {_text(golden.key.get(name))}, the record {_text(key.get(name))}"
+        for name in names
+        if name != "model" and _plain(name, golden.key.get(name)) != _plain(name, key.get(name))
+    ]
+
+
+def key_of(record: Json) -> dict[str, Any]:
+    """A record's side of the comparison; version 1 states less."""
+    key = {
+        "thinking": record["thinking_mode"],
+        "num_speculative_tokens": record["num_speculative_tokens"],
+        "category": record.get("category"),
+        "output_len": record.get("output_len"),
+    }
+    if record[VERSION_KEY] != VERSION:
+        return {**key, "dataset": SPEED_BENCH, "sampling.temperature": record.get("temperature")}
+    spoken = record["speculation"]
+    return {
+        **key,
+        "method": spoken["method"],
+        "draft_model": spoken["draft_model"] or NO_DRAFT_MODEL,
+        "draft_sample_method": spoken["draft_sample_method"] or ENGINE_DEFAULT,
+        "rejection_sample_method": spoken["rejection_sample_method"] or ENGINE_DEFAULT,
+        **flat_workload(record["workload"]),
+    }
+
+
+def _same_model(record: Json, golden: Golden) -> bool:
+    """By the model's name; by the prefix where the name is missing or only a folder of weights."""
+    names = [name for name in (record.get("model"), record.get("model_key")) if name]
+    prefix = record.get("model_prefix")
+    if record[VERSION_KEY] == VERSION and prefix != golden.prefix:
+        return False
+    target = {_base(golden.key["model"]), golden.prefix.lower()}
+    if any(_base(name) in target for name in names):
+        return True
+    return prefix == golden.prefix and all(name.startswith("/") for name in names)
+
+
+def _steps_away(record: Json, golden: Golden) -> int:
+    n = "num_speculative_tokens"
+    return abs(int(golden.key[n]) - int(record[n]))
+
+
+def _base(name: str) -> str:
+    return PurePosixPath(name).name.lower()
+
+
+def _plain(name: str, value: Any) -> Any:
+    return _base(value) if name in NAMES and value else value
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,130 @@
+"""Golden acceptance lengths: one file per way of speculating, read whole and checked on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils import records
+from utils.errors import UsageError
+from utils.records import Json
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "golden_al"
+TOLERANCES = "tolerances.yaml"
+ENGINE_DEFAULT = "default"
+NO_DRAFT_MODEL = "none"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One reference value.
+
+    key: field → value; None where the file doesn't state it. run_lengths: AL of each run, empty
+    for an imported value.
+    """
+
+    file: str
+    key: Mapping[str, Any]
+    prefix: str
+    imported: bool
+    source: str
+    acceptance_length: float
+    run_lengths: tuple[float, ...]
+
+    def __str__(self) -> str:
+        n = self.key["num_speculative_tokens"]
+        return f"golden_al/{self.file} {self.key['thinking']} N={n}"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Every golden of a folder, and how far a measurement may lie from one."""
+
+    goldens: Sequence[Golden]
+    tolerances: Json
+
+
+def load(folder: Path) -> Registry:
+    """All golden files of a folder and its tolerances.
+
+    Raises:
+        UsageError: a file can't be read, breaks its schema, contradicts itself, or gives a key that
+            another one gives too.
+    """
+    goldens = [golden for path in golden_files(folder) for golden in read(path)]
+    seen: dict[str, Golden] = {}
+    for golden in goldens:
+        same = seen.setdefault(repr(sorted(golden.key.items())), golden)
+        if same is not golden:
+            raise UsageError(f"{folder}: {same} and {golden} have the same key; merge their runs")
+    return Registry(goldens, records.read_yaml(folder / TOLERANCES, "tolerances"))
+
+
+def golden_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.yaml") if path.name != TOLERANCES)
+
+
+def read(path: Path) -> Iterator[Golden]:
+    """The goldens of one file.
+
+    Raises:
+        UsageError: as load().
+    """
+    data = records.read_yaml(path, "golden")
+    for entry in data["entries"]:
+        if problem := impossible(entry):
+            where = f"{entry['thinking']} N={entry['num_speculative_tokens']}"
+            raise UsageError(f"{path}: {where}: {problem}")
+        runs = entry.get("runs", [])
+        yield Golden(
+            file=path.name,
+            key=key_of(data, entry),
+            prefix=data["model_prefix"],
+            imported=data["imported"],
+            source=data["source"],
+            acceptance_length=entry["acceptance_length"] if data["imported"] else pooled(runs),
+            run_lengths=tuple(pooled([run]) for run in runs),
+        )
+
+
+def key_of(data: Json, entry: Json) -> dict[str, Any]:
+    """What identifies a golden, flat: sampling fields become sampling.<name>."""
+    workload = entry["workload"]
+    return {
+        **{name: data[name] for name in ("model", "method", "draft_model")},
+        **{name: data[name] for name in ("draft_sample_method", "rejection_sample_method")},
+        "thinking": entry["thinking"],
+        "num_speculative_tokens": entry["num_speculative_tokens"],
+        **flat_workload(workload),
+    }
+
+
+def flat_workload(workload: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {name: value for name, value in workload.items() if name != "sampling"}
+    return {**flat, **{f"sampling.{name}": v for name, v in workload["sampling"].items()}}
+
+
+def pooled(runs: Sequence[Json]) -> float:
+    """AL over all steps of all runs."""
+    accepted: int = sum(run["accepted"] for run in runs)
+    steps: int = sum(run["steps"] for run in runs)
+    return 1.0 + accepted / steps
+
+
+def impossible(entry: Json) -> str | None:
+    """Why an entry can't be true, or None."""
+    most = entry["num_speculative_tokens"]
+    if not entry.get("acceptance_length", 1) <= most + 1:
+        return f"acceptance_length {entry['acceptance_length']} is impossible, N+1 is {most + 1}"
+    for run in entry.get("runs", []):
+        accepted, steps, positions = run["accepted"], run["steps"], run["per_position"]
+        if not accepted <= most * steps:
+            return f"{accepted} accepted in {steps} steps is more than N a step"
+        if sum(positions) != accepted:
+            return f"{accepted} accepted, but {sum(positions)} over positions"
+        totals = [sum(column) for column in zip(*run["rows"], strict=True)] if "rows" in run else []
+        if totals not in ([], [accepted, steps]):
+            return f"its rows come to {totals}, its totals are {[accepted, steps]}"
+    return None

@@ -1,0 +1,22 @@
+"""DRY_RUN=1: print one step as a JSON line instead of taking it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from utils import errors
+from utils.serving.launch import read_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print `STEP NAME=value... argv...`; the words are checked as they would be for real."""
+    step, *words = sys.argv[1:] if argv is None else argv
+    command = read_command(words)
+    print(json.dumps({"step": step, "argv": command.argv, "env": command.shown_env()}))
+    return errors.PASS
+
+
+if __name__ == "__main__":
+    raise SystemExit(errors.run(main))
