@@ -13,7 +13,7 @@ setup: ## install the harness (.venv) and the embedded CPU engine
 	@$(SETUP_PYTHON) -m utils.embedded_engine.install
 
 demo: setup ## measure a real engine on this machine, from launch to verdict
-	@bash runners/demo.sh
+	@bash runners/launch_local.sh smollm2_bf16_cpu_vllm_mtp
 
 test: setup ## run every test
 	@$(PYTHON) -m pytest -q

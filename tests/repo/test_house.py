@@ -29,7 +29,8 @@ def objects(schema: Any, where: str = "$") -> Iterator[tuple[str, dict[str, Any]
         if "properties" in schema:
             yield where, schema
         for key, value in schema.items():
-            yield from objects(value, f"{where}.{key}")
+            if key not in ("if", "then", "else"):  # conditions restate, they don't describe
+                yield from objects(value, f"{where}.{key}")
     elif isinstance(schema, list):
         for index, value in enumerate(schema):
             yield from objects(value, f"{where}[{index}]")
