@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 
 PASS = 0
@@ -32,7 +33,7 @@ class NotMeasured(HarnessError):
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run a command's main function; an expected error becomes one line and its status."""
+    """Run a command's main function: an expected error becomes one line, a crash its traceback."""
     try:
         return main()
     except HarnessError as error:
@@ -40,3 +41,7 @@ def run(main: Callable[[], int]) -> int:
         return error.status
     except KeyboardInterrupt:
         return 130
+    except Exception:  # noqa: BLE001 # the one place: a crash must not look like a measured failure
+        traceback.print_exc()
+        print("error: this is a bug; nothing was measured by it", file=sys.stderr)
+        return NOT_MEASURED

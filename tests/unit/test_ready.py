@@ -62,7 +62,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(ready, "POLL_S", 0.01)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     found = Server()
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
     yield found
     found.shutdown()
     found.server_close()
@@ -250,3 +250,9 @@ def test_our_own_environment_is_kept_from_the_engine() -> None:
     changed, unset = launch.engine_environment(environment, launch.Command({}, ["x"]))
     assert changed == {"PATH": f"{Path(sys.executable).parent}:/usr/bin"}
     assert unset == ["VIRTUAL_ENV", "PYTHONPATH"]
+
+
+def test_an_engine_that_has_ended_is_not_waited_for() -> None:
+    gone = Target("http://127.0.0.1:9", MODEL, "chat", 999_999_999)
+    with pytest.raises(NotMeasured, match="has ended"):
+        ready.wait(gone, 60.0)

@@ -89,6 +89,8 @@ def check(session: requests.Session, target: Target, left_s: float) -> None:
 
 
 def _check_identity(target: Target) -> None:
+    if not listeners.alive(target.server_pid):
+        raise NotMeasured(f"the engine (pid {target.server_pid}) has ended; see its log")
     port = urlsplit(target.base_url).port or 80
     family = descendants(target.server_pid) | {target.server_pid}
     sockets = listeners.listeners(port)
