@@ -109,8 +109,9 @@ run_speedbench_al_eval() {
 
 append_lm_eval_summary() {
   summary_due=false
-  _run_client meta_env -m utils.evals.meta_env --plan "$RESULT_DIR/plan.json" --isl "$ISL" --osl "$OSL" \
-    --conc "$CONC" --output "$RESULT_DIR/meta_env.json" "${completed_concs[@]}"
+  _run_client meta_env -m utils.evals.meta_env --plan "$RESULT_DIR/plan.json" \
+    --isl "$ISL" --osl "$OSL" --conc "$CONC" --output "$RESULT_DIR/meta_env.json" \
+    "${completed_concs[@]}"
   ((client_status == 0)) || failed_steps+=(meta_env)
 }
 
@@ -145,7 +146,7 @@ _start_server() { # <NAME=value>... <argv>...
   server_pid=$!
 }
 
-# Run a client that makes no sense without a server. client_status is 0, 2 for bad usage, or 3.
+# Run a client that makes no sense without a server; client_status is 3 when there is none any more.
 _beside() { # <step> <argument of python>...
   client_status=3
   [[ -z $server_pid ]] || _run_client "$@"

@@ -32,13 +32,16 @@ if [[ -z ${ENGINE_PYTHON-} && ${DRY_RUN-} != 1 ]] && ! type -P vllm >/dev/null; 
 fi
 
 export MODEL=${MODEL:-HuggingFaceTB/SmolLM2-135M-Instruct}
-export TP=${TP:-1} CONC=${CONC:-4} ISL=${ISL:-128} OSL=${OSL:-64} MAX_MODEL_LEN=${MAX_MODEL_LEN:-2048}
+export TP=${TP:-1} CONC=${CONC:-4} ISL=${ISL:-128} OSL=${OSL:-32}
+export MAX_MODEL_LEN=${MAX_MODEL_LEN:-2048}
 export RUN_EVAL=${RUN_EVAL:-true} SERVER_READY_TIMEOUT_S=${SERVER_READY_TIMEOUT_S:-600}
 export SPEEDBENCH_DIR=${SPEEDBENCH_DIR:-/tmp/speed_bench_data}
 if [[ ${DRY_RUN-} != 1 ]]; then
   RESULT_DIR=${RESULT_DIR:-$(mktemp -d /tmp/specgate.XXXXXX)}
   export RESULT_DIR
   printf 'results: %s\n' "$RESULT_DIR"
-  run utils.evals.speedbench prepare --config humaneval-proxy --output-dir "$SPEEDBENCH_DIR"
+  name=${recipe##*/}
+  run utils.evals.speedbench prepare --model-prefix "${MODEL_PREFIX:-${name%%_*}}" \
+    --output-dir "$SPEEDBENCH_DIR"
 fi
 exec bash "$recipe"

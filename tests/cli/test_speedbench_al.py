@@ -16,6 +16,7 @@ from utils.errors import NotMeasured
 from utils.evals import al_record, speedbench, speedbench_al
 
 PROMPTS = 12
+OWN = "vllm-0.29"  # its answers carry figures of their own
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def run(server: SpeculatingServer, prompts: Path, output: Path, *more: str) -> t
     status = speedbench_al.main(
         [
             "measure",
-            *("--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
+            *("--base-url", server.base_url, "--engine", server.dialect.engine, "--model", MODEL),
             *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", str(server.n)),
             *("--prompts", str(prompts), "--num-prompts", str(PROMPTS), "--output-len", "41"),
             *("--spec-method", "eagle3", "--output", str(output), *more),
@@ -49,22 +50,17 @@ def measured(
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("faults", [(), ("own_figures",), ("no_ids",), ("scrape_503_once",)])
+@pytest.mark.parametrize("faults", [(), ("no_ids",), ("scrape_503_once",)])
 def test_the_window_alone_is_measured(
     faults: tuple[str, ...], ranks: int, prompts: Path, tmp_path: Path
 ) -> None:
     with SpeculatingServer(faults=faults, ranks=ranks).running() as server:
-        used = [dict(rank) for rank in server.ranks]
         status, record = run(
             server, prompts, tmp_path / "al.json", "--no-gate", "--engines", str(ranks)
         )
-        steps = sum(r["drafts"] - u["drafts"] for r, u in zip(server.ranks, used, strict=True))
-        accepted = sum(
-            r["accepted"] - u["accepted"] for r, u in zip(server.ranks, used, strict=True)
-        )
     assert status == 0
-    assert (record["verify_steps"], record["accepted_tokens"]) == (steps, accepted)
-    assert record["acceptance_length"] == 1 + accepted / steps
+    assert (record["verify_steps"], record["accepted_tokens"]) == (server.steps, server.accepted)
+    assert record["acceptance_length"] == 1 + server.accepted / server.steps
     assert record["estimate"]["standard_error"] > 0
 
 
@@ -178,7 +174,7 @@ def test_recheck_finds_an_edited_figure(
     prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "al.json"
-    _, record = measured(("own_figures",), prompts, output, "--no-gate")
+    _, record = measured((), prompts, output, "--no-gate", dialect=OWN)
     assert speedbench_al.main(["recheck", str(output)]) == 3  # no golden, and nothing else
     assert "no_golden" in capsys.readouterr().out
     record["acceptance_length"] += 0.1
@@ -192,7 +188,7 @@ def test_recheck_finds_an_edited_figure(
 def test_an_edited_counter_is_caught_by_the_requests_own_figures(
     prompts: Path, tmp_path: Path
 ) -> None:
-    _, record = measured(("own_figures",), prompts, tmp_path / "al.json", "--no-gate")
+    _, record = measured((), prompts, tmp_path / "al.json", "--no-gate", dialect=OWN)
     for sample in record["raw"]["after"]["samples"]:
         if sample["name"].endswith("accepted_tokens_total"):
             sample["value"] += 1

@@ -1,58 +1,71 @@
 """An OpenAI-compatible server that "speculates" by script, so that the true AL is known.
 
-Metrics in vLLM's dialect. Every fault is a name in `faults`; a new one is a line where it bites.
+It speaks the dialect of any engine and release in dialects.py. Every fault is a name in `faults`;
+a new one is a line where it bites.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
 
+from tests.fakes.dialects import DIALECTS, PROMPT_TOKENS, Rank, State
+
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-PROMPT_TOKENS = 20
 
 
 class SpeculatingServer:
-    """State and handlers; `accept` is the probability that a draft token is accepted."""
+    """State and handlers; `accept` is the probability that a draft token is accepted.
+
+    steps, accepted: the truth of the workload, the first request (a probe) left out. A server
+    that has been `used` before shows it only between two scrapes.
+    """
 
     def __init__(
-        self, *, n: int = 3, accept: float = 0.6, ranks: int = 1, faults: tuple[str, ...] = ()
+        self,
+        *,
+        dialect: str = "vllm-0.10",
+        n: int = 3,
+        accept: float = 0.6,
+        ranks: int = 1,
+        used: int = 1000,
+        faults: Sequence[str] = (),
     ) -> None:
-        self.n, self.accept, self.faults = n, accept, set(faults)
-        # A server that has been used before: only a window shows the truth.
-        self.ranks = [self._fresh(1000) for _ in range(ranks)]
-        self.requests = 0
-        self.scrapes = 0
-        self.created = 1.7e9
+        self.dialect, self.n, self.accept, self.faults = DIALECTS[dialect], n, accept, set(faults)
+        fresh = [self._fresh(used) for _ in range(ranks)]
+        self.state = State(MODEL, n, fresh, self.faults)
+        self.requests = self.scrapes = self.steps = self.accepted = 0
+        self.words = itertools.count(1)
         self.bodies: list[dict[str, Any]] = []
+        self.keys: set[str | None] = set()
         self.base_url = ""
 
-    def _fresh(self, used: int) -> dict[str, Any]:
-        return {
-            "drafts": used,
-            "drafted": used * self.n,
-            "accepted": used,
-            "per_pos": [used] + [0] * (self.n - 1),
-            "requests": used,
-            "prompt": used * PROMPT_TOKENS,
-            "generated": used * 10,
-        }
+    def _fresh(self, used: int) -> Rank:
+        return Rank([0, used] + [0] * (self.n - 1), used, used * PROMPT_TOKENS, used * 10)
 
-    async def models(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "other" if "model" in self.faults else MODEL}]})
+    async def models(self, request: web.Request) -> web.Response:
+        self.keys.add(request.headers.get("authorization"))
+        model = {"id": "other" if "model" in self.faults else MODEL, "owned_by": self.dialect.owner}
+        return web.json_response({"data": [model]})
 
     async def version(self, _: web.Request) -> web.Response:
-        return web.json_response({"version": "0.32.0"})
+        return web.json_response({"version": self.dialect.version})
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def info(self, _: web.Request) -> web.Response:
+        lossy = {"speculative_accept_threshold_acc": 0.9} if "lossy" in self.faults else {}
+        tokens = {"speculative_num_draft_tokens": self.n + 1}
+        return web.json_response({**(self.dialect.info or {}), **tokens, **lossy})
+
+    async def metrics(self, request: web.Request) -> web.Response:
         self.scrapes += 1
         if "scrape_503" in self.faults or ("scrape_503_once" in self.faults and self.scrapes == 2):
             return web.Response(status=503, text="busy")
@@ -60,137 +73,110 @@ class SpeculatingServer:
             return web.json_response([])
         ended = self.requests > 1
         if "drift" in self.faults:
-            self.ranks[0]["generated"] += 1
+            self.state.ranks[0].generated += 1
+            self.state.ranks[0].iterate()
         if "rank_vanishes" in self.faults and ended:
-            del self.ranks[1:]
-        return web.Response(text="\n".join(self._lines(ended)) + "\n", content_type="text/plain")
+            del self.state.ranks[1:]
+        if "restart" in self.faults and ended:
+            self.state.started = 1.8e9
+        text, content_type = self.dialect.pages[request.path](self.state)
+        return web.Response(text=text, headers={"content-type": content_type})
 
-    def _lines(self, ended: bool) -> Iterator[str]:
-        restarted = "restart" in self.faults and ended
-        yield f"process_start_time_seconds {self.created + restarted}"
-        for rank, state in enumerate(self.ranks):
-            label = f'engine="{rank}",model_name="{MODEL}"'
-            yield f"vllm:num_requests_running{{{label}}} {1 if 'busy' in self.faults else 0}"
-            yield f"vllm:num_requests_waiting{{{label}}} 0"
-            for reason, count in (("stop", 0), ("length", state["requests"])):
-                yield f'vllm:request_success_total{{{label},finished_reason="{reason}"}} {count}'
-            yield f"vllm:prompt_tokens_total{{{label}}} {state['prompt']}"
-            yield f"vllm:generation_tokens_total{{{label}}} {state['generated']}"
-            if "spec_off" in self.faults:
-                continue
-            drafts = "NaN" if "nan" in self.faults else f"{state['drafts']:e}"
-            yield f"vllm:spec_decode_num_drafts_total{{{label}}} {drafts}"
-            yield f"vllm:spec_decode_num_drafts_created{{{label}}} {self.created}"
-            yield f"vllm:spec_decode_num_draft_tokens_total{{{label}}} {state['drafted']}"
-            yield f"vllm:spec_decode_num_accepted_tokens_total{{{label}}} {state['accepted']}"
-            for position, count in enumerate(state["per_pos"]):
-                yield (
-                    "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-                    f'{{{label},position="{position}"}} {count}'
-                )
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
+    async def generate(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        self.keys.add(request.headers.get("authorization"))
         self.requests += 1
         self.bodies.append(body)
-        if not body.get("stream"):
-            if "generation_500" in self.faults:
-                return web.Response(status=500, text="EngineDeadError")
-            self._count(self.ranks[0], [1] * 3, None)
-            return web.json_response({"usage": {"completion_tokens": 3}, "choices": []})
-        number = self.requests - 1  # of the workload, from 1
-        if "fail_20" in self.faults and number % 5 == 0:
+        number = self.requests - 1  # of the workload, from 1; the probe is 0
+        if "generation_500" in self.faults and not number:
+            return web.Response(status=500, text="EngineDeadError")
+        if "fail_20" in self.faults and number and number % 5 == 0:
             return web.Response(status=500, text="internal error")
+        if "says_key" in self.faults and number:
+            return web.Response(status=401, text=f"bad {request.headers.get('authorization')}")
         if "not_yet" in self.faults and number == 1:
             return web.Response(status=503, text="warming up")
         if "mute" in self.faults and number == 3:
             await asyncio.sleep(60)
-        state = self.ranks[number % len(self.ranks)]
-        sizes, overshoot = self._steps(body)
-        self._count(state, sizes, overshoot)
+        if "slow" in self.faults:
+            await asyncio.sleep(0.2)
+        rank = self.state.ranks[number % len(self.state.ranks)]
+        steps, delivered = self._speculate(body)
+        self._count(rank, steps, delivered)
+        if number:
+            self.steps += len(steps)
+            self.accepted += sum(steps)
         if "foreign" in self.faults and number == 2:
-            self._count(state, [1, 2, 2], 0)
+            self._count(rank, [1, 2], 6)
         if "reset" in self.faults and number == 3:
-            state.update(self._fresh(0))
-        return await self._stream(request, sizes, overshoot)
+            self.state.ranks[0] = self._fresh(0)
+        return await self._stream(request, steps, delivered, number)
 
-    def _steps(self, body: dict[str, Any]) -> tuple[list[int], int]:
-        """Tokens per chunk, the prefill's first, and accepted tokens that the cap cut off."""
-        seed = hashlib.sha256(json.dumps(body["messages"]).encode()).hexdigest()
+    def _speculate(self, body: dict[str, Any]) -> tuple[list[int], int]:
+        """Accepted drafts of each verify step, and tokens delivered up to the cap."""
+        seed = hashlib.sha256(json.dumps(body.get("messages")).encode()).hexdigest()
         chance, limit = random.Random(seed), body["max_tokens"]
         if "empty" in self.faults:
-            return [1], 0
-        sizes = [1]
-        while sum(sizes) < limit:
+            return [], 1
+        steps: list[int] = []
+        while 1 + len(steps) + sum(steps) < limit:
             accepted = 0
             while accepted < self.n and chance.random() < self.accept:
                 accepted += 1
-            sizes.append(accepted + 1)
-        overshoot = sum(sizes) - limit
-        sizes[-1] -= overshoot
-        return sizes, overshoot
+            steps.append(accepted)
+        return steps, limit
 
-    def _count(self, state: dict[str, Any], sizes: list[int], overshoot: int | None) -> None:
-        state["requests"] += 1
-        state["prompt"] += PROMPT_TOKENS
-        state["generated"] += sum(sizes)
-        if overshoot is None:
-            return
-        steps = sizes[1:]
-        if steps:
-            steps[-1] += overshoot
-        state["drafts"] += len(steps)
-        state["drafted"] += len(steps) * self.n
-        state["accepted"] += sum(size - 1 for size in steps)
-        for position in range(self.n):
-            state["per_pos"][position] += sum(size - 1 > position for size in steps)
-        if "per_pos" in self.faults:
-            state["per_pos"][-1] += 1
+    def _count(self, rank: Rank, steps: Sequence[int], delivered: int) -> None:
+        rank.requests += 1
+        rank.prompt += PROMPT_TOKENS
+        rank.generated += delivered
+        rank.iterate()
+        for accepted in steps:
+            rank.histogram[accepted] += 1
+            rank.iterate(
+                numDraftTokens=self.n, numAcceptedTokens=accepted, numRequestsWithDraftTokens=1
+            )
+        rank.iterate(completed=1)
 
     async def _stream(
-        self, request: web.Request, sizes: list[int], overshoot: int
+        self, request: web.Request, steps: Sequence[int], delivered: int, number: int
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for data in self._events(sizes, overshoot):
+        for count, data in enumerate(self._events(steps, delivered)):
             await response.write(f"data: {data}\n\n".encode())
+            if "silent" in self.faults and number == 3 and count == 4:
+                await asyncio.sleep(60)
         return response
 
-    def _events(self, sizes: list[int], overshoot: int) -> Iterator[str]:
-        chunks = sizes
+    def _events(self, steps: Sequence[int], delivered: int) -> Iterator[str]:
+        chunks = [1, *(1 + accepted for accepted in steps)]
+        chunks[-1] -= sum(chunks) - delivered
         if "merged" in self.faults:
-            chunks = [sizes[0], *(sum(sizes[i : i + 4]) for i in range(1, len(sizes), 4))]
+            chunks = [1, *(sum(chunks[i : i + 4]) for i in range(1, len(chunks), 4))]
         for size in chunks:
             yield json.dumps({"choices": [self._choice(size)]})
         if "undecodable" in self.faults:
             yield '{"choices": ['
-        finish = {"index": 0, "delta": {}, "finish_reason": "length"}
-        yield json.dumps({"choices": [finish]})
+        yield json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+        usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": delivered}
         if "no_usage" not in self.faults:
-            yield json.dumps(self._last(sizes, overshoot))
+            own = {} if "no_figures" in self.faults else self.dialect.last(steps, self.n)
+            yield json.dumps({"choices": [], "usage": usage, **own})
         if "no_done" not in self.faults:
             yield "[DONE]"
 
     def _choice(self, size: int) -> dict[str, Any]:
-        delta = {} if "empty" in self.faults else {"content": " word" * size}
+        text = "".join(f" {next(self.words) * 2654435761 % 2**32:x}" for _ in range(size))
+        delta: dict[str, Any] = {} if "empty" in self.faults else {"content": text}
         if "thinks" in self.faults:
             delta["reasoning_content"] = "hm"
-        choice: dict[str, Any] = {"index": 0, "delta": delta}
-        if "no_ids" not in self.faults:
-            choice["token_ids"] = [7] * size
-        return choice
-
-    def _last(self, sizes: list[int], overshoot: int) -> dict[str, Any]:
-        usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": sum(sizes)}
-        if "own_figures" not in self.faults:
-            return {"choices": [], "usage": usage}
-        steps = [*sizes[1:-1], sizes[-1] + overshoot]
-        figures = {
-            "num_spec_steps": len(steps),
-            "num_accepted_draft_tokens": sum(size - 1 for size in steps),
-            "num_draft_tokens": len(steps) * self.n,
-        }
-        return {"choices": [], "usage": usage, "metrics": {"speculative_decoding": figures}}
+        if "tool_calls" in self.faults:
+            delta = {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+        ids = {"token_ids": [7] * size} if self.dialect.ids and "no_ids" not in self.faults else {}
+        if "no_chat" in self.faults:
+            return {"index": 0, "text": text, **ids}
+        return {"index": 0, "delta": delta, **ids}
 
     @contextmanager
     def running(self) -> Iterator[SpeculatingServer]:
@@ -198,9 +184,14 @@ class SpeculatingServer:
         loop = asyncio.new_event_loop()
         app = web.Application()
         app.router.add_get("/v1/models", self.models)
-        app.router.add_get("/version", self.version)
-        app.router.add_get("/metrics", self.metrics)
-        app.router.add_post("/v1/chat/completions", self.chat)
+        if self.dialect.version:
+            app.router.add_get("/version", self.version)
+        if self.dialect.info is not None:
+            app.router.add_get("/server_info", self.info)
+        for path in self.dialect.pages:
+            app.router.add_get(path, self.metrics)
+        app.router.add_post("/v1/chat/completions", self.generate)
+        app.router.add_post("/v1/completions", self.generate)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
 
         async def start() -> int:

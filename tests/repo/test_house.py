@@ -79,6 +79,13 @@ def test_modules_stay_small() -> None:
     assert {name: lines for name, lines in long.items() if lines > 300} == {}
 
 
+def test_every_variable_is_documented() -> None:
+    from utils.recipes.settings import VARIABLES
+
+    told = set(re.findall(r"`([A-Z_]+)`", (ROOT / "docs" / "environment.md").read_text()))
+    assert VARIABLES.keys() - told == set()
+
+
 def test_acceptance_stands_alone() -> None:
     """The instrument knows nothing of goldens, CI or training."""
     text = "\n".join(p.read_text() for p in (ROOT / "utils" / "acceptance").rglob("*.py"))

@@ -6,6 +6,8 @@ import json
 import signal
 import time
 
+import pytest
+
 from tests.shell.conftest import FAKES, ROOT, TWIN, Run
 
 LAUNCH = ROOT / "runners" / "launch_local.sh"
@@ -25,8 +27,8 @@ def test_runs_a_recipe_by_name_with_defaults(recipe: Run) -> None:
     argv = recipe.client_log()[0]["argv"]
     assert argv[2:] == [
         "prepare",
-        "--config",
-        "humaneval-proxy",
+        "--model-prefix",
+        "smollm2",
         "--output-dir",
         env["SPEEDBENCH_DIR"],
     ]
@@ -83,10 +85,11 @@ def test_a_cancel_reaches_the_recipe(recipe: Run) -> None:
     assert recipe.alive() == []
 
 
-def test_a_cancel_while_preparing(recipe: Run) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cancel_while_preparing(recipe: Run, number: signal.Signals) -> None:
     run = recipe.start(LAUNCH, TWIN.stem, clients={"speedbench": {"linger_s": 60}})
     recipe.wait_until(recipe.clients)
     started = time.monotonic()
-    run.terminate()
-    assert run.wait(9) in (143, -signal.SIGTERM)
+    run.send_signal(number)
+    assert run.wait(9) == -number
     recipe.wait_until(lambda: not recipe.alive(), 7.5 - (time.monotonic() - started))

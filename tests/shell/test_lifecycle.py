@@ -220,7 +220,7 @@ def squatter() -> Iterator[Any]:
 
     def start(port: int) -> None:
         servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler))
-        threading.Thread(target=servers[0].serve_forever, daemon=True).start()
+        threading.Thread(target=servers[0].serve_forever, args=(0.01,), daemon=True).start()
 
     yield start
     for server in servers:

@@ -40,13 +40,6 @@ def test_a_recipe_states_facts_only(recipe_file: Path) -> None:
     assert not FORBIDDEN.search(code(recipe_file))
 
 
-@pytest.mark.parametrize(
-    "file", [ROOT / "benchmarks/benchmark_lib.sh", ROOT / "runners/launch_local.sh"]
-)
-def test_shell_code_parses_nothing(file: Path) -> None:
-    assert not re.search(r"\|\| true|\b(?:curl|jq|awk|sed|pkill|killall)\b|python3? -c", code(file))
-
-
 def test_the_library_stays_small() -> None:
     assert len((ROOT / "benchmarks/benchmark_lib.sh").read_text().splitlines()) <= 220
 
@@ -189,7 +182,6 @@ def test_engine_python_comes_first_for_the_engine_alone(recipe: Run) -> None:
         ({"MODEL_PREFIX": "smolm2"}, ["did you mean smollm2?"]),
         ({"PRECISION": "fp8"}, ["PRECISION is 'fp8', but the recipe's name says 'bf16'"]),
         ({"RESULT_FILENAME": "a/b"}, ["RESULT_FILENAME is 'a/b'"]),
-        ({"RESULT_DIR": "/workspace/new"}, ["new folder under /workspace"]),
         ({"SYNTHETIC_ACCEPTANCE": "true", "RUN_EVAL": "true"}, ["SYNTHETIC_ACCEPTANCE=true"]),
         ({"SYNTHETIC_ACCEPTANCE": "true", "EVAL_ONLY": "true"}, ["SYNTHETIC_ACCEPTANCE=true"]),
         ({"ENGINE_PYTHON": "/no/such"}, ["ENGINE_PYTHON /no/such is not a program"]),
@@ -204,7 +196,13 @@ def test_a_bad_environment_is_refused(
     for message in messages:
         assert message in recipe.err
     assert not (recipe.folder / "vllm.log").exists()
-    assert not Path("/workspace/new").exists()
+
+
+def test_no_new_folder_under_workspace(recipe: Run) -> None:
+    folder = Path("/workspace") / recipe.folder.name / str(recipe.port)
+    assert recipe.run(RESULT_DIR=str(folder)) == 2
+    assert f"RESULT_DIR {folder} would be a new folder under /workspace" in recipe.err
+    assert not folder.exists()
 
 
 def test_the_twin_refuses_another_label(recipe: Run) -> None:

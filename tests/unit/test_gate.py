@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,13 @@ def test_limits_are_inclusive(al: float) -> None:
     golden = registry.Golden("dsv4_mtp.yaml", key, "dsv4", True, "test", 2.0, ())
     verdict = judge(version_1(al), registry.Registry([golden], TOLERANCES)).verdict
     assert (verdict.outcome, verdict.lower, verdict.upper) == (Outcome.PASS, 1.9, 2.1)
+
+
+def test_source_counts_the_runs() -> None:
+    [golden] = [g for g in MEASURED.goldens if g.file == "dsv4_mtp.yaml"]
+    more = replace(golden, run_lengths=(2.27, 2.26, 2.28))
+    verdict = judge(version_2(), registry.Registry([more], TOLERANCES)).verdict
+    assert verdict.source == "golden_al/dsv4_mtp.yaml on N=2, 3 runs, ±5% floor"
 
 
 def test_the_records_own_verdict_is_never_believed() -> None:

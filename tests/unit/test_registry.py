@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.al_records import version_1, version_2
+from tests.al_records import refilled, version_1, version_2
 from utils import records
+from utils.acceptance.engines import vllm
 from utils.errors import NotMeasured, UsageError
 from utils.golden import __main__ as command
 from utils.golden import registry
@@ -71,6 +72,15 @@ def test_a_golden_that_cannot_be_true_is_refused(folder: Path, changes: Json, wh
     edited(folder, "dsv4_mtp.yaml", **changes)
     with pytest.raises(UsageError, match=why):
         registry.load(folder)
+
+
+def test_every_draft_accepted_is_possible(folder: Path, tmp_path: Path) -> None:
+    edited(folder, "dsv4_mtp.yaml", accepted=2000, per_position=[1000, 1000])
+    [golden] = registry.read(folder / "dsv4_mtp.yaml")
+    assert golden.acceptance_length == 3.0
+    text = (registry.FOLDER / "dsv4_mtp.yaml").read_text().replace("2.27", "3.0", 1)
+    (tmp_path / "x.yaml").write_text(text)
+    assert next(g for g in registry.read(tmp_path / "x.yaml") if g.acceptance_length == 3.0)
 
 
 def test_rows_must_come_to_the_totals(folder: Path) -> None:
@@ -155,8 +165,56 @@ class TestCollect:
 
     def test_another_workload_is_another_cell(self, tmp_path: Path) -> None:
         other = self.run_of("b", 2, workload={"sampling": {"temperature": 0.0, "top_p": 1.0}})
-        data = self.collect(tmp_path, self.run_of("a"), other)
-        assert [len(e["runs"]) for e in data["entries"]] == [1, 1]
+        same = self.run_of("c", 3, per_position=(600,))
+        data = self.collect(tmp_path, self.run_of("a"), other, same)
+        assert [len(e["runs"]) for e in data["entries"]] == [1, 1, 1]
+        sent = [e["workload"]["sampling"]["temperature"] for e in data["entries"]]
+        assert sent == [1.0, 1.0, 0.0]
+        text = (tmp_path / "dsv4_mtp.yaml").read_text()
+        assert text.count("chat_template_kwargs") == 2
+
+    def test_says_what_the_record_leaves_to_the_engine(self, tmp_path: Path) -> None:
+        data = self.collect(tmp_path, self.run_of("a"))
+        assert data["draft_model"] == "none"
+        assert data["draft_sample_method"] == data["rejection_sample_method"] == "default"
+        assert data["source"] == "python3 -m utils.golden collect"
+        how = {
+            "draft_model": "x/y",
+            "draft_sample_method": "probabilistic",
+            "rejection_sample_method": "block",
+        }
+        other = self.collect(tmp_path, self.run_of("a", speculation=how), output="dsv4_x.yaml")
+        assert {name: other[name] for name in how} == how
+
+    def test_runs_by_hand_have_no_id(self, tmp_path: Path) -> None:
+        days = [version_2(run={"started": f"2026-11-0{day}T10:00:00Z"}) for day in (1, 2)]
+        [entry] = self.collect(tmp_path, *days)["entries"]
+        assert [run["run_id"] for run in entry["runs"]] == [None, None]
+
+    def test_rows_that_only_nearly_agree_stay_out(self, tmp_path: Path) -> None:
+        record = self.run_of("a")
+        for row in record["raw"]["requests"]:
+            row["spec"] = None
+        # The last step of one answer was cut by a token: chunks deliver less than was accepted.
+        row = record["raw"]["requests"][0]
+        row["chunk_tokens"][1] -= 1
+        row["completion_tokens"] -= 1
+        generated = next(
+            sample
+            for sample in record["raw"]["after"]["samples"]
+            if sample["name"] == vllm.GENERATED_TOKENS
+        )
+        generated["value"] -= 1
+        [entry] = self.collect(tmp_path, refilled(record))["entries"]
+        assert "rows" not in entry["runs"][0]
+
+    def test_writes_nothing_that_could_not_be_read_back(self, tmp_path: Path) -> None:
+        record = tmp_path / "a.json"
+        records.write_json(record, self.run_of("a"))
+        target = tmp_path / "dsv4_mtp.yaml"
+        with pytest.raises(UsageError, match="would not be a golden file"):
+            command.main(["collect", str(record), "--output", str(target), "--hardware", ""])
+        assert not target.exists()
 
     @pytest.mark.parametrize("again", [("a", 2), ("b", 1)])
     def test_refuses_a_run_that_is_there(self, tmp_path: Path, again: tuple[str, int]) -> None:

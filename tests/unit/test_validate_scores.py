@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from utils.errors import NotMeasured, UsageError
 from utils.evals import expected, thresholds
-from utils.evals.validate_scores import Options, summary, validate
+from utils.evals.validate_scores import Options, main, summary, validate
 from utils.verdicts import Outcome, Verdict, exit_status
 
 CASES = Path(__file__).parents[1] / "result_dirs"
@@ -43,14 +44,16 @@ def test_no_file_of_a_passing_directory_can_go_unnoticed(case: Path, tmp_path: P
 def options_of(case: Path) -> Options:
     """What the case's arguments.txt says, as far as passing cases use it."""
     file = case / "arguments.txt"
-    words = file.read_text().replace('"', "").split() if file.exists() else []
+    text = file.read_text().replace("{cases}", str(CASES)) if file.exists() else ""
+    words = shlex.split(text)
     given = dict(zip(words[::2], words[1::2], strict=True))
-    concs = given.get("--expected-concs")
-    golden = given.get("--golden", "").replace("{cases}", str(CASES))
-    share = given.get("--min-score")
+    concs, share = given.get("--expected-concs"), given.get("--min-score")
+    meta_env = given.get("--meta-env")
     return Options(
         expected_concs=[int(concs)] if concs else None,
-        golden=Path(golden) if golden else Options.golden,
+        thresholds=Path(given.get("--thresholds", Options.thresholds)),
+        golden=Path(given.get("--golden", Options.golden)),
+        meta_env=case / meta_env if meta_env else None,
         model_prefix=given.get("--model-prefix"),
         results_glob=given.get("--results-glob", "*.json"),
         min_score=float(share) if share else None,
@@ -81,6 +84,29 @@ def test_summary(outcomes: list[Outcome], text: str) -> None:
     assert summary([Verdict(outcome, "c", "k") for outcome in outcomes]) == text
 
 
+@pytest.mark.parametrize("share", ["-0.1", "1.01", "85", "nan", "much"])
+def test_min_score_is_a_share(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([f"--min-score={share}"])
+    assert "is not a number in 0..1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", ["0", "1", "0.5"])
+def test_min_score_may_be_an_end_of_the_range(share: str) -> None:
+    case = CASES / "pass" / "exactly_at_the_threshold"
+    assert main(["--results-dir", str(case), "--min-score", share]) == 0
+
+
+@pytest.mark.parametrize("concs", ["", "0", "-1", "1.5", "1 x"])
+def test_expected_concs_are_positive_numbers(concs: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([f"--expected-concs={concs}"])
+
+
+def test_expected_concs_may_have_commas() -> None:
+    assert main(["--results-dir", str(TWO_POINTS), "--expected-concs", "32,1"]) == 0
+
+
 class TestThresholds:
     """Model row, then the task's default, then --min-score, then none."""
 
@@ -109,6 +135,12 @@ class TestThresholds:
         asked = thresholds.load(thresholds.FILE, 0.4).of("mmlu", "dsv4")
         assert (asked.min_score, asked.source) == (0.4, "--min-score")
 
+    def test_metric_and_samples_are_the_rows(self, tmp_path: Path) -> None:
+        text = thresholds.FILE.read_text().replace("exact_match,strict-match", "acc,none")
+        (tmp_path / "t.yaml").write_text(text)
+        found = thresholds.load(tmp_path / "t.yaml").of("gsm8k", "dsv4")
+        assert (found.metric, found.samples) == ("acc,none", 1319)
+
     def test_min_score_never_replaces_a_row(self) -> None:
         rows = thresholds.load(thresholds.FILE, 0.1)
         assert rows.of("gsm8k", "dsv4").min_score == 0.91
@@ -120,6 +152,7 @@ class TestThresholds:
             ("mmlu", "dsv4", "no_threshold"),
             ("arithmetic", "dsv4", "no_threshold"),
             ("gsm8k", None, "unknown_model"),
+            ("mmlu", None, "no_threshold"),
         ],
     )
     def test_no_row_is_no_verdict(self, task: str, prefix: str | None, reason: str) -> None:
@@ -169,6 +202,10 @@ class TestExpected:
             '{"spec_decoding": true}',
             '{"started": "yesterday"}',
             '{"infmax_model_prefix": 4}',
+            '{"run_id": 4}',
+            '{"started": 4}',
+            '{"failed_eval_concs": [0]}',
+            '{"eval_concs": 1}',
         ],
     )
     def test_wrong_shapes(self, tmp_path: Path, meta: str) -> None:
@@ -182,6 +219,11 @@ class TestExpected:
     def test_speculation_requires_an_al(self, tmp_path: Path, method: str, required: bool) -> None:
         found = self.load(tmp_path, f'{{"conc": 1, "spec_decoding": "{method}"}}')
         assert found.al_required is required
+
+    def test_a_difference_names_its_files(self, tmp_path: Path) -> None:
+        [problem] = self.load(tmp_path, '{"conc": 1}', [8]).problems
+        assert problem.reason == "sources_differ"
+        assert problem.evidence == ("meta_env.json",)
 
     def test_a_failed_point_is_never_completed(self, tmp_path: Path) -> None:
         both = '{"eval_concs": [1], "completed_eval_concs": [1], "failed_eval_concs": [1]}'

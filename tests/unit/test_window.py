@@ -11,7 +11,7 @@ from utils.acceptance.exposition import Samples, Series
 from utils.acceptance.window import Scrape
 from utils.errors import NotMeasured, UsageError
 
-VLLM = load("vllm")
+VLLM = load("vllm").sources[0]
 START = "process_start_time_seconds"
 
 

@@ -5,31 +5,48 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from utils import records
-from utils.acceptance.engines import Engine, RequestCounts
+from utils.acceptance import stream
+from utils.acceptance.engines import Engine
+from utils.acceptance.stream import Answer, StreamError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["Answer", "Load", "Pace", "Prompt", "api_headers", "payload_digest", "planned", "run"]
 
 TRIES = 3
 RETRY_STATUSES = {429, 502, 503, 504}
+TICK_S = 0.05
+ROUTES = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+KEY_VARIABLE = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation to send; the messages are sent as they are."""
+    """One conversation: the messages that are sent first, then later turns of the user."""
 
     id: str
     messages: Sequence[Mapping[str, str]]
+    later: tuple[str, ...] = ()
+
+    def ids(self) -> list[str]:
+        """Names of its requests; the first turn has the prompt's own."""
+        return [self.id, *(f"{self.id}#{turn}" for turn in range(2, len(self.later) + 2))]
 
 
 @dataclass(frozen=True)
 class Load:
     """How prompts are sent: every sampling and template field explicit, none left to a default.
 
-    output_len: maximum new tokens. request_deadline_s, total_deadline_s: seconds.
+    output_len: maximum new tokens. stall_s: longest silence of a stream. request_deadline_s,
+    total_deadline_s: seconds. endpoint: completions sends the message's text as it is, for a
+    model whose chat template is in the text already.
     """
 
     base_url: str
@@ -40,200 +57,236 @@ class Load:
     concurrency: int
     request_deadline_s: float = 1800.0
     total_deadline_s: float = 4 * 3600.0
+    stall_s: float = 600.0
+    endpoint: str = "chat"
 
-    def body(self, prompt: Prompt, engine: Engine) -> dict[str, Any]:
-        """The request body of one prompt."""
+    @property
+    def url(self) -> str:
+        return self.base_url + ROUTES[self.endpoint]
+
+    def body(self, messages: Sequence[Mapping[str, str]], engine: Engine) -> dict[str, Any]:
+        """The request body of one turn."""
         kwargs = dict(self.chat_template_kwargs)
+        chat = {"messages": [dict(message) for message in messages]}
         return {
             "model": self.model,
-            "messages": [dict(message) for message in prompt.messages],
+            **(chat if self.endpoint == "chat" else {"prompt": messages[-1]["content"]}),
             "max_tokens": self.output_len,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self.sampling,
-            **({"chat_template_kwargs": kwargs} if kwargs else {}),
+            **({"chat_template_kwargs": kwargs} if kwargs and self.endpoint == "chat" else {}),
             **engine.extra_body,
         }
 
 
 @dataclass
-class Answer:
-    """What one request gave.
+class Pace:
+    """Whether the client kept up: only then is what it saw the server's doing.
 
-    ok: the stream ended as it should, with usage. started_s, ttft_s, e2e_s: seconds, the first
-    since the load began, the others since the request was sent. chunk_tokens: tokens of each
-    chunk that carried any, by token ids; None where ids weren't offered, and then `chunks`
-    counts the chunks with text. spec: the engine's own figures for this request.
+    start_lag_s: longest time from a free slot to the next request. loop_lag_s: 99th percentile of
+    how late the event loop ran. cpu_share: of one core, while the load ran.
     """
 
-    id: str
-    ok: bool = False
-    error: str | None = None
-    status: int | None = None
-    tries: int = 0
-    started_s: float = 0.0
-    ttft_s: float | None = None
-    e2e_s: float | None = None
-    finish_reason: str | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    chunks: int = 0
-    chunk_tokens: list[int] | None = None
-    text: str = ""
-    reasoning: str = ""
-    spec: RequestCounts | None = None
+    concurrency: int
+    reached_concurrency: int = 0
+    start_lag_s: float = 0.0
+    loop_lag_s: float = 0.0
+    cpu_share: float = 0.0
+    duration_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Answer:
-        spec = row["spec"]
-        return cls(**{**row, "spec": RequestCounts(**spec) if spec else None})
 
-
-class StreamError(Exception):
-    """The stream broke its own protocol; the request failed."""
-
-
-@dataclass
-class _Parts:
-    """Text of a stream, gathered chunk by chunk and joined once."""
-
-    text: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
+def api_headers() -> dict[str, str]:
+    """The API key of the environment; it goes nowhere but into this header."""
+    key = os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def payload_digest(load: Load, prompts: Sequence[Prompt], engine: Engine) -> str:
-    """sha256 over every request body in order: two runs with one digest sent the same."""
+    """sha256 over every request body in order: two runs with one digest sent the same.
+
+    Of later turns only the user's words are known beforehand.
+    """
     digest = hashlib.sha256()
     for prompt in prompts:
-        digest.update(json.dumps(load.body(prompt, engine), sort_keys=True).encode())
+        digest.update(json.dumps(load.body(prompt.messages, engine), sort_keys=True).encode())
+        for turn in prompt.later:
+            digest.update(json.dumps(turn).encode())
     return digest.hexdigest()
 
 
-def run(load: Load, prompts: Sequence[Prompt], engine: Engine) -> list[Answer]:
-    """Send every prompt once, `concurrency` at a time; answers in the order of the prompts."""
-    return asyncio.run(_run(load, prompts, engine))
+def planned(prompts: Sequence[Prompt]) -> list[str]:
+    """Names of all requests, in the order of their answers."""
+    return [name for prompt in prompts for name in prompt.ids()]
 
 
-async def _run(load: Load, prompts: Sequence[Prompt], engine: Engine) -> list[Answer]:
-    import aiohttp
+def run(
+    load: Load, prompts: Sequence[Prompt], engine: Engine, pace: Pace | None = None
+) -> list[Answer]:
+    """Send every prompt, `concurrency` at a time; answers in the order of planned().
 
-    answers = [Answer(prompt.id) for prompt in prompts]
-    waiting = iter(list(zip(prompts, answers, strict=True)))
-    began = time.perf_counter()
-
-    async def worker(session: aiohttp.ClientSession) -> None:
-        for prompt, answer in waiting:
-            answer.started_s = time.perf_counter() - began
-            await _ask(session, load, load.body(prompt, engine), answer, engine)
-
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=load.request_deadline_s),
-        trust_env=False,
-        read_bufsize=2**20,
-    ) as session:
-        workers = [asyncio.ensure_future(worker(session)) for _ in range(load.concurrency)]
-        _, late = await asyncio.wait(workers, timeout=load.total_deadline_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=bool(late))
-    for answer in answers:
-        if not answer.ok and answer.error is None:
-            answer.error = f"not finished within {load.total_deadline_s:g} s for the whole load"
-    return answers
+    pace is filled in with how well the client kept up.
+    """
+    return asyncio.run(_Run(load, engine, pace or Pace(load.concurrency)).all(prompts))
 
 
-async def _ask(
-    session: Any, load: Load, body: dict[str, Any], answer: Answer, engine: Engine
-) -> None:
-    """One request; tried again only while no byte of an answer has arrived."""
-    import aiohttp
+@dataclass(eq=False)
+class _Flight:
+    """One request under way. heard: when its last byte came."""
 
-    url = f"{load.base_url}/v1/chat/completions"
-    while True:
-        answer.tries += 1
-        sent = time.perf_counter()
+    heard: float
+    task: asyncio.Task[None] | None = None
+    stalled: bool = False
+
+
+@dataclass
+class _Run:
+    load: Load
+    engine: Engine
+    pace: Pace
+    began: float = field(default_factory=time.perf_counter)
+    flights: set[_Flight] = field(default_factory=set)
+
+    async def all(self, prompts: Sequence[Prompt]) -> list[Answer]:
+        import aiohttp
+
+        answers = [[Answer(name) for name in prompt.ids()] for prompt in prompts]
+        waiting = iter(list(zip(prompts, answers, strict=True)))
+        watch = asyncio.ensure_future(self._watch())
+        cpu, self.began = time.process_time(), time.perf_counter()
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self.load.request_deadline_s),
+            headers=api_headers(),
+            trust_env=False,
+            read_bufsize=2**20,
+        ) as session:
+            slots = [
+                asyncio.ensure_future(self._slot(session, waiting))
+                for _ in range(min(self.load.concurrency, len(prompts)))
+            ]
+            if slots:
+                await self._until_done(slots)
+        watch.cancel()
+        self.pace.duration_s = time.perf_counter() - self.began
+        self.pace.cpu_share = (time.process_time() - cpu) / max(self.pace.duration_s, 1e-9)
+        flat = [answer for turns in answers for answer in turns]
+        for answer in flat:
+            if not answer.ok and answer.error is None:
+                limit = self.load.total_deadline_s
+                answer.error = f"not finished within {limit:g} s for the whole load"
+        return flat
+
+    async def _until_done(self, slots: Sequence[asyncio.Task[None]]) -> None:
+        _, late = await asyncio.wait(slots, timeout=self.load.total_deadline_s)
+        for slot in late:
+            slot.cancel()
+        await asyncio.gather(*slots, return_exceptions=bool(late))
+
+    async def _slot(
+        self, session: aiohttp.ClientSession, waiting: Iterator[tuple[Prompt, list[Answer]]]
+    ) -> None:
+        for prompt, answers in waiting:
+            messages = list(prompt.messages)
+            for answer, user in zip(answers, (*prompt.later, ""), strict=True):
+                await self._fly(session, messages, answer)
+                if not answer.ok:
+                    for skipped in answers[answers.index(answer) + 1 :]:
+                        skipped.error = f"not sent: {answer.id} failed"
+                    break
+                messages += [
+                    {"role": "assistant", "content": answer.text},
+                    {"role": "user", "content": user},
+                ]
+
+    async def _fly(
+        self, session: aiohttp.ClientSession, messages: Sequence[Mapping[str, str]], answer: Answer
+    ) -> None:
+        """One request in a task of its own, so that the watchdog can end it alone."""
+        due = time.perf_counter()
+        body = self.load.body(messages, self.engine)
+        flight = _Flight(due)
+        flight.task = asyncio.ensure_future(self._ask(session, body, answer, flight, due))
+        self.flights.add(flight)
+        self.pace.reached_concurrency = max(self.pace.reached_concurrency, len(self.flights))
         try:
-            async with session.post(url, json=body) as response:
-                answer.status = response.status
-                if response.status == 200:
-                    await _read(response, answer, engine, sent)
-                    return
-                detail = (await response.text())[:200]
-                answer.error = f"HTTP {response.status}: {detail}"
-                retry = response.status in RETRY_STATUSES
-        except aiohttp.ClientConnectorError as error:
-            answer.error, retry = f"no connection: {error}", True
-        except asyncio.TimeoutError:
-            answer.error, retry = f"no end within {load.request_deadline_s:g} s", False
-        except (aiohttp.ClientError, StreamError, OSError) as error:
-            answer.error, retry = f"{type(error).__name__}: {error}", False
-        if not retry or answer.tries >= TRIES:
-            return
-        await asyncio.sleep(0.5 * answer.tries)
+            await flight.task
+        except asyncio.CancelledError:
+            if not flight.stalled:
+                raise
+            answer.error = f"no byte for {self.load.stall_s:g} s"
+        finally:
+            self.flights.discard(flight)
+
+    async def _ask(
+        self,
+        session: aiohttp.ClientSession,
+        body: Mapping[str, Any],
+        answer: Answer,
+        flight: _Flight,
+        due: float,
+    ) -> None:
+        """One request; tried again only while no byte of an answer has arrived."""
+        import aiohttp
+
+        while True:
+            answer.tries += 1
+            sent = flight.heard = time.perf_counter()
+            if answer.tries == 1:
+                answer.started_s = sent - self.began
+                self.pace.start_lag_s = max(self.pace.start_lag_s, sent - due)
+            answer.status, retry = None, False
+            try:
+                async with session.post(self.load.url, json=body, allow_redirects=False) as reply:
+                    answer.status = reply.status
+                    if reply.status == 200:
+                        await self._read(reply, answer, flight, sent)
+                        return
+                    detail = (await reply.text(errors="replace"))[:200]
+                    answer.error = _discreet(f"HTTP {reply.status}: {detail}")
+                    retry = reply.status in RETRY_STATUSES
+            except asyncio.TimeoutError:
+                answer.error = f"no end within {self.load.request_deadline_s:g} s"
+            except aiohttp.ClientConnectorError as error:
+                answer.error, retry = f"no connection: {error}", True
+            except (aiohttp.ClientError, StreamError, OSError) as error:
+                answer.error = _discreet(f"{type(error).__name__}: {error}")
+                # An idle connection that the server closed just now.
+                retry = answer.status is None and isinstance(error, aiohttp.ServerDisconnectedError)
+            if not retry or answer.tries >= TRIES:
+                return
+            await asyncio.sleep(0.5 * answer.tries)
+
+    async def _read(
+        self, reply: aiohttp.ClientResponse, answer: Answer, flight: _Flight, sent: float
+    ) -> None:
+        events, now = stream.Events(), time.perf_counter
+        async for data in reply.content.iter_any():
+            flight.heard = now()
+            events.feed(data, flight.heard - sent)
+        stream.read(events, answer, self.engine)
+
+    async def _watch(self) -> None:
+        """End silent requests, and measure how late the event loop is."""
+        lags: list[float] = []
+        try:
+            while True:
+                due = time.perf_counter() + TICK_S
+                await asyncio.sleep(TICK_S)
+                now = time.perf_counter()
+                lags.append(now - due)
+                for flight in list(self.flights):
+                    if flight.task and now - flight.heard > self.load.stall_s:
+                        flight.stalled = True
+                        flight.task.cancel()
+        finally:
+            if lags:
+                self.pace.loop_lag_s = max(sorted(lags)[-(-99 * len(lags) // 100) - 1], 0.0)
 
 
-async def _read(response: Any, answer: Answer, engine: Engine, sent: float) -> None:
-    parts, done = _Parts(), False
-    try:
-        async for event in _events(response):
-            if event == b"[DONE]":
-                done = True
-                break
-            _take(_decode(event), answer, parts, engine, time.perf_counter() - sent)
-    finally:
-        answer.text, answer.reasoning = "".join(parts.text), "".join(parts.reasoning)
-    if not done:
-        raise StreamError("the stream ended without [DONE]")
-    if answer.completion_tokens is None:
-        raise StreamError("the stream gave no usage")
-    answer.ok, answer.error = True, None
-
-
-async def _events(response: Any) -> AsyncIterator[bytes]:
-    """Data of each server-sent event (lines end in LF or CRLF; comments and fields are skipped)."""
-    async for line in response.content:
-        line = line.strip()
-        if line.startswith(b"data:"):
-            yield line[5:].strip()
-
-
-def _decode(event: bytes) -> dict[str, Any]:
-    try:
-        data = records.parse_json(event.decode())
-    except ValueError as error:
-        raise StreamError(f"undecodable chunk {event[:60]!r}: {error}") from error
-    if not isinstance(data, dict):
-        raise StreamError(f"chunk is not an object: {event[:60]!r}")
-    if "error" in data:
-        raise StreamError(f"server error in the stream: {str(data['error'])[:200]}")
-    return data
-
-
-def _take(
-    data: dict[str, Any], answer: Answer, parts: _Parts, engine: Engine, elapsed_s: float
-) -> None:
-    for choice in data.get("choices") or ():
-        delta = choice.get("delta") or {}
-        text = delta.get("content") or ""
-        reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
-        ids = choice.get("token_ids")
-        if ids:
-            if answer.chunk_tokens is None:
-                answer.chunk_tokens = []
-            answer.chunk_tokens.append(len(ids))
-        if text or reasoning or ids or delta.get("tool_calls"):
-            answer.chunks += 1
-            answer.e2e_s = elapsed_s
-            if answer.ttft_s is None:
-                answer.ttft_s = elapsed_s
-        parts.text.append(text)
-        parts.reasoning.append(reasoning)
-        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
-    if usage := data.get("usage"):
-        answer.prompt_tokens = usage.get("prompt_tokens")
-        answer.completion_tokens = usage.get("completion_tokens")
-    answer.spec = engine.request_counts(data) or answer.spec
+def _discreet(text: str) -> str:
+    key = os.environ.get(KEY_VARIABLE)
+    return text.replace(key, "***") if key else text

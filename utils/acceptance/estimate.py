@@ -20,8 +20,9 @@ class Estimate:
     acceptance_length: pooled, 1 + accepted / steps. mean_request_acceptance_length: unweighted
     mean of the per-request ALs. standard_error, lower, upper: of the pooled AL, clustered by
     request, 95 %; None without at least two requests with figures of their own. per_position:
-    share of steps whose draft token at that position was accepted. conditional: the same, given
-    that the position before it was. draft_acceptance_rate: accepted / drafted tokens.
+    share of steps whose draft token at that position was accepted, empty where the engine doesn't
+    say. conditional: the same, given that the position before it was. draft_acceptance_rate:
+    accepted / drafted tokens.
     """
 
     acceptance_length: float
@@ -82,11 +83,11 @@ def estimate(
     *,
     accepted: int,
     steps: int,
-    drafted: int,
-    per_position: Sequence[int],
+    drafted: int | None,
+    per_position: Sequence[int] | None,
     rows: Sequence[tuple[int, int]],
 ) -> Estimate:
-    """All figures; rows are (accepted, steps) per request, empty when unknown.
+    """All figures; rows are (accepted, steps) per request, empty when unknown; so are positions.
 
     Raises:
         NotMeasured: no step was counted.
@@ -97,7 +98,8 @@ def estimate(
     margin = None
     if error is not None:
         margin = student_t(0.5 + CONFIDENCE / 2, len(drafting) - 1) * error
-    reached = [steps, *per_position]
+    positions = per_position or ()
+    reached = [steps, *positions]
     return Estimate(
         acceptance_length=al,
         mean_request_acceptance_length=(
@@ -107,10 +109,10 @@ def estimate(
         lower=None if margin is None else al - margin,
         upper=None if margin is None else al + margin,
         requests_with_steps=len(drafting),
-        per_position=tuple(count / steps for count in per_position),
+        per_position=tuple(count / steps for count in positions),
         conditional=tuple(
             count / given if given else None
-            for given, count in zip(reached, per_position, strict=False)
+            for given, count in zip(reached, positions, strict=False)
         ),
         draft_acceptance_rate=accepted / drafted if drafted else None,
     )

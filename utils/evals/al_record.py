@@ -14,7 +14,7 @@ from utils.records import Json
 # Imported where they are used: a validator that finds no AL record must start fast.
 if TYPE_CHECKING:
     from utils.acceptance import measure
-    from utils.acceptance.checks import Asked
+    from utils.acceptance.checks import Asked, Readback
     from utils.acceptance.client import Answer
 
 VERSION = 2
@@ -109,7 +109,7 @@ def _counted(record: Json) -> Figures:
 
 
 def _recomputed(record: Json) -> Figures:
-    from utils.acceptance import measure
+    from utils.acceptance import engines, measure
 
     asked, answers, derived = rederive(record)
     if derived.broken:
@@ -121,9 +121,9 @@ def _recomputed(record: Json) -> Figures:
         acceptance_length=derived.estimate.acceptance_length,
         accepted=counts.accepted,
         steps=counts.steps,
-        per_position=counts.per_position,
+        per_position=counts.per_position or (),
         standard_error=derived.estimate.standard_error,
-        rows=tuple(measure.request_rows(asked, answers)),
+        rows=tuple(measure.request_rows(engines.load(record["framework"]), asked.method, answers)),
     )
 
 
@@ -134,7 +134,7 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
         NotMeasured: the raw part is missing or doesn't make a window.
     """
     from utils.acceptance import engines, measure, window
-    from utils.acceptance.client import Answer
+    from utils.acceptance.client import Answer, Pace
 
     raw = record["raw"]
     if raw["before"] is None or raw["after"] is None:
@@ -147,6 +147,8 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
         window.Scrape.from_json(raw["before"]),
         window.Scrape.from_json(raw["after"]),
         answers,
+        readback_of(record),
+        Pace(**raw["client"]) if raw.get("client") else None,
     )
     return asked, answers, derived
 
@@ -158,8 +160,20 @@ def asked_of(record: Json) -> Asked:
         draft_length=record["num_speculative_tokens"],
         method=record["speculation"]["method"],
         thinking=record["thinking_mode"],
-        prompts=record["workload"]["prompts"],
+        prompts=record["workload"].get("requests", record["workload"]["prompts"]),
         output_len=record["output_len"],
+    )
+
+
+def readback_of(record: Json) -> Readback:
+    """What the server said; a record that lacks it was written before it was asked for."""
+    from utils.acceptance.checks import Readback
+
+    server = record["server"]
+    return Readback(
+        varying=tuple(server.get("varying_draft_length", ())),
+        forced_lengths=tuple(server.get("forced_acceptance_lengths", ())),
+        prefix_caching=server.get("prefix_caching"),
     )
 
 
@@ -171,6 +185,8 @@ def fill(record: Json, derived: measure.Derived) -> None:
         accepted_tokens=counts.accepted,
         verify_steps=counts.steps,
         proposed_draft_tokens=counts.drafted,
+        metric_source=derived.tally.source,
+        quantity=derived.tally.quantity,
         estimate=found.as_json(),
         checks=[check.as_json() for check in derived.checks],
     )
@@ -182,7 +198,7 @@ def differences(record: Json, derived: measure.Derived) -> Sequence[str]:
     """Names of the stored derived fields that differ from what the raw part comes to."""
     again: Json = {"error": record["error"], "reason": record["reason"]}
     fill(again, derived)
-    return [name for name, value in again.items() if record[name] != value]
+    return [name for name, value in again.items() if record.get(name) != value]
 
 
 def _same(name: str, stored: float | None, found: float) -> None:

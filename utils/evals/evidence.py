@@ -45,10 +45,8 @@ def gather(directory: Path, pattern: str) -> Evidence:
             if put := _place(found, data):
                 is_result = True
                 put(path, data)
-            elif is_result:
-                raise NotMeasured("neither an AL record nor a file of lm-eval", "wrong_shape")
             else:
-                found.ignored.append(name)
+                raise NotMeasured("neither an AL record nor a file of lm-eval", "wrong_shape")
         except NotMeasured as error:
             if is_result:
                 found.problems.append(unusable(name, error))

@@ -47,9 +47,7 @@ class Expected:
     @property
     def al_required(self) -> bool:
         """Speculation is judged wherever accuracy is; a plan of throughput alone has neither."""
-        if self.plan and not self.cells("score"):
-            return bool(self.cells("al"))
-        return self.speculates or bool(self.cells("al"))
+        return self.speculates and (self.plan is None or bool(self.cells("score")))
 
 
 def load(

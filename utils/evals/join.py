@@ -43,7 +43,7 @@ class Join:
         verdicts += self._al(found.al)
         if asked.cells("throughput"):
             verdicts += self._throughput(found.throughput)
-        return verdicts or [_unplanned()]
+        return verdicts
 
     def _scores(self, files: Sequence[ScoreFile]) -> Iterator[Verdict]:
         there = _by_key(((task, f.concurrency), f) for f in files for task in f.tasks)
@@ -76,7 +76,7 @@ class Join:
             score_files.check_answers(file, task, documents)
         except NotMeasured as error:
             return _unmeasured(cell, metric, error.reason, str(error), evidence)
-        passed = rule.min_score <= value <= 1.0
+        passed = value >= rule.min_score
         others = score_files.other_extractions(file, task, metric)
         advice = "read the answers in the samples file before you blame the model"
         return Verdict(

@@ -23,7 +23,7 @@ import requests
 from utils import errors, models, records
 from utils.acceptance.window import local_session
 from utils.errors import NotMeasured, UsageError
-from utils.serving import listener
+from utils.serving import listeners
 
 TASKS = Path(__file__).parents[2] / "benchmarks" / "tasks"
 LOG_TAIL_LINES = 15
@@ -98,7 +98,7 @@ def _config(args: argparse.Namespace, task: str, mode: models.Mode) -> dict[str,
 
 def _preflight(args: argparse.Namespace, config: dict[str, Any]) -> None:
     """One real request to lm-eval's own URL, before it spends minutes on a dead server."""
-    if args.server_pid is not None and not listener.alive(args.server_pid):
+    if args.server_pid is not None and not listeners.alive(args.server_pid):
         raise NotMeasured(f"the engine (pid {args.server_pid}) is gone; see its log")
     url = config["model_args"]["base_url"]
     body = {

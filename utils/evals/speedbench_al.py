@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from utils import errors, models, records
-from utils.acceptance import client, engines, measure
+from utils.acceptance import client, engines, measure, recognise
+from utils.acceptance.argv import masked
+from utils.acceptance.recognise import AUTO, Recognised
 from utils.errors import HarnessError, NotMeasured, UsageError
 from utils.evals import al_record
 from utils.evals.speedbench import PromptFile, prepared_path, read_prompts
@@ -36,8 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("measure", help="one AL measurement of a live server").add_argument
     add("--base-url", required=True, help="http://host:port, without /v1")
-    add("--metrics-url", action="append", help="default: BASE_URL/metrics; repeat for each worker")
-    add("--engine", required=True, help="adapter in utils/acceptance/engines, e.g. vllm")
+    add("--metrics-url", action="append", help="default: by engine; repeat for each worker")
+    add("--metrics", choices=["auto", "none"], default="auto", help="none: by streams alone")
+    add("--engine", required=True, help="adapter in utils/acceptance/engines, e.g. vllm, or auto")
     add("--engines", type=int, help="data-parallel engines expected (default: by plan, else 1)")
     add("--model", required=True, help="served model name")
     add("--model-prefix", required=True, help="key in models.yaml and of goldens")
@@ -52,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--output-len", type=int, help="maximum new tokens")
     add("--temperature", type=float)
     add("--concurrency", type=int)
+    add("--turns", choices=["first", "all"], default="first", help="of a conversation")
+    add("--stall-s", type=float, default=600.0, help="longest silence of a stream")
     add("--request-deadline-s", type=float, default=1800.0)
     add("--total-deadline-s", type=float, default=4 * 3600.0)
     add("--plan", type=Path, help="plan.json of the run")
@@ -74,12 +79,15 @@ def measure_command(args: argparse.Namespace) -> int:
     row = models.load(args.model_prefix)
     load = _load(args, row)
     prompt_file, category = _prompts(args, row)
-    record = _skeleton(args, plan, load, prompt_file, category)
+    engine, problem = _engine(args)
+    record = _skeleton(args, plan, load, prompt_file, category, engine)
     output = args.output or args.output_dir / al_record.file_name(
         args.thinking, args.num_spec_tokens
     )
     try:
-        _measure(args, plan, load, prompt_file, record)
+        if problem:
+            raise problem
+        _measure(args, plan, load, prompt_file, record, engine.engine)
     except HarnessError as error:
         reason = getattr(error, "reason", "unusable_configuration")
         record.update(error=str(error), reason=reason)
@@ -90,6 +98,18 @@ def measure_command(args: argparse.Namespace) -> int:
         record["run"]["finished"] = records.utc_now()
         status = _conclude(args, record, output)
     return status
+
+
+def _engine(args: argparse.Namespace) -> tuple[Recognised, NotMeasured | None]:
+    """The adapter; a server that can't be recognised gets a record of that too."""
+    if args.engine != AUTO:
+        return Recognised(engines.load(args.engine), "--engine"), None
+    try:
+        found = recognise.recognise(args.base_url.rstrip("/"), args.metrics_url or ())
+    except NotMeasured as error:
+        return Recognised(engines.load("openai"), "nothing"), error
+    print(f"engine: {found.engine.name}, because {found.by}")
+    return found, None
 
 
 def _load(args: argparse.Namespace, row: models.Model) -> client.Load:
@@ -106,6 +126,8 @@ def _load(args: argparse.Namespace, row: models.Model) -> client.Load:
         concurrency=args.concurrency or prompt_set.concurrency,
         request_deadline_s=args.request_deadline_s,
         total_deadline_s=args.total_deadline_s,
+        stall_s=args.stall_s,
+        endpoint=row.endpoint,
     )
 
 
@@ -118,10 +140,14 @@ def _prompts(args: argparse.Namespace, row: models.Model) -> tuple[PromptFile, s
 
 
 def _skeleton(
-    args: argparse.Namespace, plan: Json, load: client.Load, prompts: PromptFile, category: str
+    args: argparse.Namespace,
+    plan: Json,
+    load: client.Load,
+    prompts: PromptFile,
+    category: str,
+    engine: Recognised,
 ) -> Json:
     """A record before anything was seen: a failed attempt leaves it with its error."""
-    engine = engines.load(args.engine)
     return {
         al_record.VERSION_KEY: al_record.VERSION,
         "task": al_record.TASK,
@@ -132,8 +158,9 @@ def _skeleton(
         "category": category,
         "output_len": load.output_len,
         "temperature": load.sampling["temperature"],
-        "framework": args.engine,
-        "metric_source": ", ".join(_metrics_urls(args)),
+        "framework": engine.engine.name,
+        "metric_source": "",
+        "quantity": None,
         **dict.fromkeys(
             ("acceptance_length", "accepted_tokens", "verify_steps", "proposed_draft_tokens")
         ),
@@ -154,21 +181,27 @@ def _skeleton(
             "dataset_revision": prompts.revision,
             "proxy": prompts.proxy,
             "prompts_sha256": prompts.sha256,
-            "payload_sha256": client.payload_digest(load, prompts.prompts, engine),
+            "payload_sha256": client.payload_digest(load, prompts.prompts, engine.engine),
             "prompts": len(prompts.prompts),
-            "turns": "first",
-            "endpoint": "chat",
+            "requests": len(client.planned(prompts.prompts)),
+            "turns": args.turns,
+            "endpoint": load.endpoint,
             "sampling": dict(load.sampling),
             "chat_template_kwargs": dict(load.chat_template_kwargs),
             "concurrency": load.concurrency,
         },
         "server": {
             "base_url": load.base_url,
+            "metrics_urls": args.metrics_url or [],
+            "recognised_by": engine.by,
             "engine_version": None,
             "argv": None,
             "image": os.environ.get("IMAGE") or None,
+            "prefix_caching": None,
+            "varying_draft_length": [],
+            "forced_acceptance_lengths": [],
         },
-        "raw": {"before": None, "after": None, "requests": []},
+        "raw": {"before": None, "after": None, "requests": [], "client": None},
         "run": {
             "run_id": plan.get("run_id"),
             "commit": plan.get("commit"),
@@ -179,18 +212,19 @@ def _skeleton(
     }
 
 
-def _metrics_urls(args: argparse.Namespace) -> tuple[str, ...]:
-    return tuple(args.metrics_url or [f"{args.base_url.rstrip('/')}/metrics"])
-
-
 def _measure(
-    args: argparse.Namespace, plan: Json, load: client.Load, prompts: PromptFile, record: Json
+    args: argparse.Namespace,
+    plan: Json,
+    load: client.Load,
+    prompts: PromptFile,
+    record: Json,
+    engine: engines.Engine,
 ) -> None:
     """Observe and derive into the record; what was seen is kept when it fails half-way."""
     target = measure.Target(
         base_url=load.base_url,
-        metrics_urls=_metrics_urls(args),
-        engine=engines.load(args.engine),
+        metrics_urls=("none",) if args.metrics == "none" else tuple(args.metrics_url or ()),
+        engine=engine,
         model=args.model,
         ranks=args.engines or plan.get("topology", {}).get("engines", 1),
         server_pid=args.server_pid,
@@ -200,25 +234,28 @@ def _measure(
         measure.observe(target, al_record.asked_of(record), load, prompts.prompts, seen)
     finally:
         _keep(seen, record)
-    assert seen.before
-    assert seen.after
-    derived = measure.derive(
-        target.engine, al_record.asked_of(record), seen.before, seen.after, seen.answers
-    )
+    _, _, derived = al_record.rederive(record)
     al_record.fill(record, derived)
 
 
 def _keep(seen: measure.Observation, record: Json) -> None:
+    said, spoken = seen.said, seen.said.speculation
     record["server"].update(
-        engine_version=seen.engine_version, argv=list(seen.argv) if seen.argv else None
+        engine_version=said.engine_version,
+        argv=masked(said.argv) if said.argv else None,
+        metrics_urls=list(seen.metrics_urls) or record["server"]["metrics_urls"],
+        prefix_caching=spoken.prefix_caching,
+        varying_draft_length=list(spoken.varying),
+        forced_acceptance_lengths=list(said.forced_lengths),
     )
     for name in SPECULATION:
         if record["speculation"][name] is None:
-            record["speculation"][name] = getattr(seen.speculation, name)
+            record["speculation"][name] = getattr(spoken, name)
     record["raw"] = {
         "before": seen.before.as_json() if seen.before else None,
         "after": seen.after.as_json() if seen.after else None,
         "requests": [answer.as_json() for answer in seen.answers],
+        "client": seen.pace.as_json() if seen.pace else None,
     }
 
 

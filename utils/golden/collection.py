@@ -113,7 +113,7 @@ def _run(path: Path, record: Json, hardware: str) -> Json:
         "run_id": record["run"]["run_id"],
         "accepted": found.accepted,
         "steps": found.steps,
-        "per_position": list(found.per_position),
+        "per_position": list(found.per_position or ()),
         "engine": record["framework"],
         "engine_version": record["server"]["engine_version"],
         "image": record["server"]["image"],
@@ -149,8 +149,9 @@ def _write(output: Path, data: Json) -> None:
             if "rows" in run:
                 run["rows"] = _Flow(run["rows"])
     text = yaml.dump(data, Dumper=Dumper, sort_keys=False, default_flow_style=None, width=110)
-    if problem := records.schema_problem(data, "golden"):
-        raise UsageError(f"{output} would break its schema: {problem}")
+    problems = [records.schema_problem(data, "golden"), *map(registry.impossible, data["entries"])]
+    if problem := next(filter(None, problems), None):
+        raise UsageError(f"{output} would not be a golden file: {problem}")
     records.write_text(output, text)
 
 

@@ -122,7 +122,7 @@ def impossible(entry: Json) -> str | None:
         accepted, steps, positions = run["accepted"], run["steps"], run["per_position"]
         if not accepted <= most * steps:
             return f"{accepted} accepted in {steps} steps is more than N a step"
-        if sum(positions) != accepted:
+        if positions and sum(positions) != accepted:
             return f"{accepted} accepted, but {sum(positions)} over positions"
         totals = [sum(column) for column in zip(*run["rows"], strict=True)] if "rows" in run else []
         if totals not in ([], [accepted, steps]):

@@ -14,19 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utils import errors, records
+from utils.acceptance.engines import FORCED_ACCEPTANCE
 from utils.errors import UsageError
 from utils.serving import listeners
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# They make an engine report an acceptance that it did not reach.
-FORCED_ACCEPTANCE = (
-    "SGLANG_SIMULATE_ACC_LEN",
-    "SGLANG_SIMULATE_ACC_METHOD",
-    "SGLANG_SIMULATE_ACC_TOKEN_MODE",
-    "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS",
-    "ATOM_ENABLE_RELAXED_MTP",
-)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _LEFTOVER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SECRET = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|KEY)$")

@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this machine, by /proc alone."""
+"""Who listens on a TCP port of this machine, and what a process is, by /proc alone."""
 
 from __future__ import annotations
 
@@ -60,8 +60,54 @@ def _links(pid: str) -> set[str]:
 
 def command(pid: int) -> str:
     """A process's command line, shortened."""
+    words = argv(pid)
+    return " ".join(words).strip()[:120] if words else "gone"
+
+
+def find(port: int) -> int | None:
+    """The process that listens on a port, if we may see it."""
+    return next((pid for found in listeners(port) for pid in found.pids), None)
+
+
+def argv(pid: int) -> tuple[str, ...]:
+    """A process's command line; empty when it is gone or not ours to see."""
+    return tuple(_strings(pid, "cmdline"))
+
+
+def environ(pid: int) -> dict[str, str]:
+    """The environment that a process was started with; empty as for argv."""
+    pairs = (entry.partition("=") for entry in _strings(pid, "environ"))
+    return {name: value for name, _, value in pairs if name}
+
+
+def parent(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie doesn't."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] != "Z"
+
+
+def started(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _strings(pid: int, file: str) -> list[str]:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        raw = Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
-        return "gone"
-    return b" ".join(words).decode(errors="replace").strip()[:120]
+        return []
+    return [part.decode(errors="replace") for part in raw.rstrip(b"\0").split(b"\0")]
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; the name before them may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
