@@ -33,11 +33,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     model = models.load(args.model_prefix)
     mode = model.mode(args.thinking)
-    for task in args.task or model.eval_tasks:
-        config = _config(args, task, mode)
+    tasks = args.task or model.eval_tasks
+    points = {task: _config(args, task, mode) for task in tasks}
+    failed = [task for task, config in points.items() if not _point(args, task, config)]
+    return errors.NOT_MEASURED if failed else errors.PASS
+
+
+def _point(args: argparse.Namespace, task: str, config: dict[str, Any]) -> bool:
+    """Whether a point came back; the others run all the same."""
+    cell = f"{task} conc={args.concurrency}"
+    try:
         _preflight(args, config)
-        print(f"lm-eval {task} conc={args.concurrency}: {_run_point(args, task, config)}")
-    return errors.PASS
+        print(f"lm-eval {cell}: {_run_point(args, task, config)}", flush=True)
+    except NotMeasured as error:
+        print(f"error: {cell}: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,31 +133,34 @@ def _run_point(args: argparse.Namespace, task: str, config: dict[str, Any]) -> P
     """Run lm-eval in an empty folder, then move its one results file to its place."""
     args.result_dir.mkdir(parents=True, exist_ok=True)
     point = f"{task}_conc{args.concurrency}"
+    target: Path = args.result_dir / f"results_{point}.json"
     log = args.result_dir / f"lm_eval_{point}.log"
-    records.write_json(args.result_dir / f"lm_eval_{point}.config.json", config)
+    config_file = args.result_dir.absolute() / f"lm_eval_{point}.config.json"
+    records.write_json(config_file, config)
     with tempfile.TemporaryDirectory(dir=args.result_dir, prefix=f".lm_eval_{point}.") as scratch:
-        config_file, output = Path(scratch, "config.json"), Path(scratch, "output")
-        records.write_json(config_file, config)
-        command = [sys.executable, "-m", "lm_eval", "run", "--config", str(config_file)]
-        status = _run(command + ["--output_path", str(output)], log, args.deadline_s)
+        output = Path(scratch).absolute()
+        status = _run_lm_eval(config_file, output, log, args.deadline_s)
         if status != 0:
             raise NotMeasured(f"lm-eval ended with status {status}; {log}:\n{_tail(log)}")
         result = _only(output, "results_*.json", log)
         samples = _only(output, f"samples_{task}_*.jsonl", log)
         os.replace(samples, args.result_dir / f"samples_{point}.jsonl")
-        os.replace(result, args.result_dir / f"results_{point}.json")
-    return args.result_dir / f"results_{point}.json"
+        os.replace(result, target)
+    return target
 
 
-def _run(command: Sequence[str], log: Path, deadline_s: float) -> int:
+def _run_lm_eval(config: Path, output: Path, log: Path, deadline_s: float) -> int:
+    command = [sys.executable, "-m", "lm_eval", "run", "--config", str(config)]
+    command += ["--output_path", str(output)]
     environ = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "no_proxy": "*", "NO_PROXY": "*"}
-    with log.open("w") as output, _handing_on_signals():
+    environ.pop("PYTHONPATH", None)  # our `utils` must not stand in for a task's own
+    with log.open("w") as lines, _handing_on_signals():
         process = subprocess.Popen(
             command,
             cwd=TASKS,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=lines,
             stderr=subprocess.STDOUT,
         )
         try:
@@ -174,7 +188,7 @@ def _handing_on_signals() -> Iterator[None]:
 
 def _only(folder: Path, pattern: str, log: Path) -> Path:
     """lm-eval may end with status 0 and without results, and its file names hold a time."""
-    found = sorted(folder.rglob(pattern)) if folder.exists() else []
+    found: list[Path] = sorted(folder.rglob(pattern))
     if len(found) != 1:
         raise NotMeasured(
             f"lm-eval left {len(found)} files {pattern}, want 1; {log}:\n{_tail(log)}"
