@@ -15,7 +15,8 @@ setup: ## install the harness (.venv) and the embedded CPU engine
 demo: setup ## measure a real engine on this machine, from launch to verdict
 	@bash runners/launch_local.sh smollm2_bf16_cpu_vllm_mtp
 
-test: setup ## run every test
+test: setup ## run every test; sets up a second engine, SGLang, for them
+	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only sglang
 	@$(PYTHON) -m pytest -q
 
 lint: setup ## ruff, mypy, shellcheck, shfmt

@@ -7,11 +7,13 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from utils import schema_check
 from utils.errors import HarnessError, NotMeasured, UsageError
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -54,22 +56,27 @@ def _finite(text: str) -> float:
     return value
 
 
+# json.loads would build one for every text.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
 def parse_json(text: str) -> Any:
     """Strict JSON: NaN, Infinity and 1e999, which json.loads would accept, raise ValueError."""
-    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    return _DECODER.decode(text)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path | str) -> Any:
     """Read one strict JSON file.
 
     Raises:
         NotMeasured: missing, empty, truncated, not UTF-8, not JSON, or with NaN or Infinity in it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, "rb", buffering=0) as file:
+            text = file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise NotMeasured(f"{path}: can't be read ({error})") from error
-    if not text.strip():
+    if not text or text.isspace():
         raise NotMeasured(f"{path}: the file is empty")
     try:
         return parse_json(text)
@@ -164,16 +171,31 @@ def _umask() -> int:
 
 
 @cache
+def _schema(name: str) -> Json:
+    return dict(read_json(SCHEMAS / f"{name}.json"))
+
+
+@cache
 def _validator(name: str) -> Any:
     import jsonschema
 
-    schema = read_json(SCHEMAS / f"{name}.json")
-    return jsonschema.Draft202012Validator(schema)
+    return jsonschema.Draft202012Validator(_schema(name))
+
+
+@cache
+def fast_check(name: str) -> Callable[[Any], bool]:
+    """A predicate that may say no where jsonschema says yes, never the other way round."""
+    try:
+        return schema_check.compiled(_schema(name))
+    except schema_check.UnknownKeyword:
+        return lambda _: False
 
 
 def schema_problem(data: Any, schema: str) -> str | None:
     """The most telling violation of a schema as "where: what", or None."""
-    import jsonschema
+    if fast_check(schema)(data):
+        return None
+    import jsonschema  # slow to import, so only for what is wrong
 
     error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(data))
     if error is None:

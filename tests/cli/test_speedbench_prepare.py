@@ -425,6 +425,13 @@ def test_a_file_without_its_manifest_is_not_taken(folder: Path, out: Path) -> No
     assert len(read_prompts(out / "qualitative-coding.jsonl", "coding").prompts) == EACH
 
 
+def test_a_manifest_without_its_file_is_not_taken(folder: Path, out: Path) -> None:
+    assert prepare(out) == 0
+    (out / "qualitative-coding.jsonl").unlink()
+    assert prepare(out) == 0
+    assert (out / "qualitative-coding.jsonl").exists()
+
+
 def test_throughput_drops_rows_only_after_their_sources_are_resolved(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,8 @@ class Server:
     log: Path
 
 
-def find_engine() -> Embedded:
-    command = [sys.executable, "-m", "utils.embedded_engine.install", "--print-env"]
+def find_engine(name: str = "engine") -> Embedded:
+    command = [sys.executable, "-m", "utils.embedded_engine.install", "--print-env", name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # Fail, never skip: a run without the real engine has proven nothing.
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 class Hub:
     """Serves folder/<owner>/<name>/ at `commits[name]`, and folder/raw/ as it is.
 
-    newest: commit of a default branch that has moved on. denied: data sets by the status that asking for them gets. truncated: names of files of
-    which only the first half comes.
+    newest: commit of a default branch that has moved on. denied: data sets by the status that
+    asking for them gets. truncated: names of files of which only the first half comes.
     """
 
     def __init__(self, folder: Path, commits: dict[str, str]) -> None:

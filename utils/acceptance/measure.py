@@ -100,7 +100,7 @@ def derive(
     before: Scrape,
     after: Scrape,
     answers: Sequence[Answer],
-    readback: Readback = Readback(),
+    readback: Readback | None = None,
     pace: Pace | None = None,
 ) -> Derived:
     """Figures and checks of one window.
@@ -125,7 +125,7 @@ def derive(
         found,
         figures,
         (
-            *checks.run(asked, found, answers, replace(readback, one_process=proven), pace),
+            *checks.run(asked, found, answers, replace(readback or Readback(), one_process=proven), pace),
             *outputs.run(asked, answers),
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,7 +48,7 @@ class Said:
 
     engine_version: str | None = None
     argv: tuple[str, ...] | None = None
-    speculation: Speculation = Speculation()
+    speculation: Speculation = field(default_factory=Speculation)
     forced_lengths: tuple[float, ...] = ()
 
 

@@ -116,7 +116,7 @@ def _decoded(payloads: list[bytes]) -> list[dict[str, Any]]:
     A string can't hold a bare line break, so no chunk can reach into the next.
     """
     try:
-        chunks = records.parse_json(b"[%b]" % b",\n".join(payloads))
+        chunks: list[Any] = records.parse_json((b"[%b]" % b",\n".join(payloads)).decode())
     except (ValueError, RecursionError):
         chunks = []
     if len(chunks) != len(payloads) or not all(isinstance(chunk, dict) for chunk in chunks):
@@ -129,7 +129,7 @@ def _decoded(payloads: list[bytes]) -> list[dict[str, Any]]:
 
 def _chunk(payload: bytes) -> dict[str, Any]:
     try:
-        chunk = records.parse_json(payload)
+        chunk = records.parse_json(payload.decode())
     except (ValueError, RecursionError) as error:
         raise StreamError(f"undecodable chunk {payload[:60]!r}: {error}") from error
     if not isinstance(chunk, dict):

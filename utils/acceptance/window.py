@@ -146,10 +146,10 @@ class Meter:
         counters = self.source.counters
         if select(now.samples, counters) != select(last.samples, counters):
             return "counters still move"
-        if refreshed := self.source.refreshed:
-            # The first page may be from before the last answer; the next one can't be.
-            if select(now.samples, [refreshed]) == select(first.samples, [refreshed]):
-                return f"{refreshed} stands still"
+        # The first page may be from before the last answer; one computed after it can't be.
+        snapshot = [self.source.refreshed or ""]
+        if self.source.refreshed and select(now.samples, snapshot) == select(first.samples, snapshot):
+            return f"{self.source.refreshed} stands still"
         return ""
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Find a torch for the CPU engine: the +cpu build is a local version that PyPI doesn't carry."""
+"""Find a torch for the CPU engines: the +cpu build is a local version that PyPI doesn't carry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def install(work: Work) -> str:
             continue
         return way
     raise UsageError(
-        f"engine: torch 2.13.0 could not be had from any index: see {work.target.log}; "
+        f"{work.target.name}: torch 2.13.0 could not be had from any index: see {work.target.log}; "
         f"give pip an index that carries it (PIP_EXTRA_INDEX_URL={PYTORCH_INDEX}) "
         "and run `make setup` again"
     )

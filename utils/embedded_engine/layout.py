@@ -1,4 +1,4 @@
-"""Where the two environments live, and what each of them is made from."""
+"""Where the environments live, and what each of them is made from."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ HARNESS_LOCK = HERE / "harness.lock"
 ENGINE_LOCK = HERE / "engine.lock"
 TORCH_CPU_LOCK = HERE / "torch-cpu.lock"
 TORCH_PYPI_LOCK = HERE / "torch-pypi.lock"
+SGLANG_LOCK = HERE / "sglang.lock"
+SGLANG_KERNELS = HERE / "sgl_kernel"
 WEIGHTS_LOCK = HERE / "weights.lock"
 WEIGHTS_SCRIPT = HERE / "weights.py"
 
@@ -31,6 +33,13 @@ ENGINE_SOURCES = (
     TORCH_PYPI_LOCK,
     WEIGHTS_LOCK,
     WEIGHTS_SCRIPT,
+)
+SGLANG_SOURCES = (
+    BOOTSTRAP_LOCK,
+    SGLANG_LOCK,
+    TORCH_CPU_LOCK,
+    TORCH_PYPI_LOCK,
+    *sorted(SGLANG_KERNELS.glob("*.py")),
 )
 
 
@@ -76,6 +85,12 @@ def engine(environ: Mapping[str, str] = os.environ) -> Target:
     made_from = digest(ENGINE_SOURCES)
     folder = home(environ) / f"engine-{made_from[:12]}"
     return _target("engine", folder, folder / "venv", made_from)
+
+
+def sglang(environ: Mapping[str, str] = os.environ) -> Target:
+    made_from = digest(SGLANG_SOURCES)
+    folder = home(environ) / f"sglang-{made_from[:12]}"
+    return _target("sglang", folder, folder / "venv", made_from)
 
 
 def _target(name: str, folder: Path, venv: Path, made_from: str) -> Target:

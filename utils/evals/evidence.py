@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,32 @@ from utils import records
 from utils.errors import NotMeasured
 from utils.evals import al_record, score_files, throughput_files
 from utils.evals.score_files import ScoreFile
+from utils.evals.throughput_files import Serving
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict
 
 PLAN = "plan.json"
 META_ENV = "meta_env.json"
 # A file of this name claims to be a result: what can't be read or recognised is not passed over.
-CLAIMS = "results*.json"
-SIDE_FILES = "*.pytorch.json"
+CLAIMS = ("results", ".json")
+SIDE_FILES = ".pytorch.json"
+STRANGE = (
+    "neither an AL record nor a file of lm-eval: move it elsewhere, or run its eval again"
+)
 
 
 @dataclass
 class Evidence:
-    """Results by kind; problems: files that should be results and can't be used."""
+    """Results by kind, each under its name relative to the directory.
 
+    files: names of all files, read or not. problems: files that should be results and can't be
+    used. ignored: JSON that is no result.
+    """
+
+    files: set[str] = field(default_factory=set)
     scores: list[ScoreFile] = field(default_factory=list)
-    al: list[tuple[Path, Json]] = field(default_factory=list)
-    throughput: list[tuple[Path, Json]] = field(default_factory=list)
+    al: list[tuple[str, Json]] = field(default_factory=list)
+    throughput: list[Serving] = field(default_factory=list)
     problems: list[Verdict] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
@@ -37,48 +46,70 @@ class Evidence:
 def gather(directory: Path, pattern: str) -> Evidence:
     """Read and sort all result files in a directory and below it, hidden folders left out."""
     found = Evidence()
-    for path in _files(directory, pattern):
-        name = str(path.relative_to(directory))
-        is_result = fnmatch(path.name, CLAIMS) and not fnmatch(path.name, SIDE_FILES)
+    root = str(directory)
+    for folder, base in _files(root, ""):
+        name = folder + base
+        found.files.add(name)
+        if not fnmatchcase(base, pattern) or base in (PLAN, META_ENV):
+            continue
         try:
-            data = _read(path)
-            if put := _place(found, data):
-                is_result = True
-                put(path, data)
-            else:
-                raise NotMeasured("neither an AL record nor a file of lm-eval", "wrong_shape")
+            data = _read(f"{root}/{name}", name)
+            known = _place(found, name, data)
         except NotMeasured as error:
-            if is_result:
+            if error.reason != "unreadable" or _claims(base):
                 found.problems.append(unusable(name, error))
             else:
                 found.ignored.append(name)
+            continue
+        if not known and _claims(base):
+            found.problems.append(unusable(name, NotMeasured(STRANGE, "wrong_shape")))
+        elif not known:
+            found.ignored.append(name)
     return found
 
 
-def _place(found: Evidence, data: Any) -> Callable[[Path, Any], None] | None:
-    """Where a file of this content belongs; None for what isn't a result."""
+def _claims(base: str) -> bool:
+    start, end = CLAIMS
+    return base.startswith(start) and base.endswith(end) and not base.endswith(SIDE_FILES)
+
+
+def _place(found: Evidence, name: str, data: Any) -> bool:
+    """Put a result where it belongs; False for what isn't one.
+
+    Raises:
+        NotMeasured: it is one, and can't be used.
+    """
     if al_record.is_al_record(data):
-        return lambda path, data: found.al.append((path, al_record.checked(path, data)))
-    if score_files.is_score_file(data):
-        return lambda path, data: found.scores.append(score_files.read(path, data))
-    if throughput_files.is_throughput_file(data):
-        return lambda path, data: found.throughput.append((path, throughput_files.checked(data)))
-    return None
+        found.al.append((name, al_record.checked(Path(name), data)))
+    elif score_files.is_score_file(data):
+        found.scores.append(score_files.read(name, data))
+    elif throughput_files.is_throughput_file(data):
+        found.throughput.append(throughput_files.read(name, data))
+    else:
+        return False
+    return True
 
 
-def _files(directory: Path, pattern: str) -> Iterator[Path]:
-    for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if fnmatch(name, pattern) and name not in (PLAN, META_ENV):
-                yield Path(folder, name)
+def _files(root: str, folder: str) -> Iterator[tuple[str, str]]:
+    """(folder with a slash, name) of every file, sorted by name within its folder."""
+    with os.scandir(f"{root}/{folder}") as entries:
+        found = sorted(
+            (entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries
+        )
+    for name, is_folder, _ in found:
+        if not is_folder:
+            yield folder, name
+    for name, is_folder, is_link in found:
+        if is_folder and not is_link and not name.startswith("."):
+            yield from _files(root, f"{folder}{name}/")
 
 
-def _read(path: Path) -> Any:
+def _read(path: str, name: str) -> Any:
     try:
         return records.read_json(path)
     except NotMeasured as error:
-        raise NotMeasured(str(error), "unreadable") from error
+        text = str(error).removeprefix(f"{path}: ")
+        raise NotMeasured(f"{text}; it was cut off or is not ours: run it again", "unreadable") from error
 
 
 def unusable(name: str, error: NotMeasured) -> Verdict:

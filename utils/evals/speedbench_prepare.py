@@ -61,10 +61,8 @@ def prepare(directory: Path, config: str, category: str | None, timeout_s: float
 
 def _is_ready(target: Path) -> bool:
     facts = prompt_files.prepared_facts(target)
-    return bool(facts) and (facts["revision"], facts["script"]["sha256"]) == (
-        speedbench_source.REVISION,
-        speedbench_source.SCRIPT_SHA256,
-    )
+    made_from = facts.get("revision"), (facts.get("script") or {}).get("sha256")
+    return made_from == (speedbench_source.REVISION, speedbench_source.SCRIPT_SHA256)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,11 @@
-"""Serving results: that every request was served and something was generated."""
+"""Serving results, ours and InferenceX's: that they hold together, and every request was served."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from utils import records
@@ -11,47 +15,175 @@ from utils.verdicts import Outcome, Verdict
 
 TASK = "serving"
 CHECK = "requests_completed"
+# InferenceX's aggregated file: seconds per statistic, no counts of requests or tokens.
+AGGREGATED = ("tput_per_gpu", "conc")
+STATISTIC = re.compile(r"(mean|median|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el)")
+SAME_RATE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A serving result, whoever wrote it. counts: our file's own; None where there are none.
+
+    latencies: quantity → statistic ("mean", "50", "99") → seconds. peak, mean: tokens a second.
+    said: what it tells of its run, empty where it tells nothing.
+    """
+
+    name: str
+    cell: tuple[Any, Any, Any]
+    counts: Json | None
+    latencies: Mapping[str, Mapping[str, float]]
+    peak: float | None
+    mean: float | None
+    said: Mapping[str, Any]
 
 
 def is_throughput_file(data: Any) -> bool:
-    return isinstance(data, dict) and data.get("task") == TASK
+    return isinstance(data, dict) and (
+        data.get("task") == TASK or all(name in data for name in AGGREGATED)
+    )
 
 
-def checked(data: Any) -> Json:
-    """A serving result that has the shape of one.
+def read(name: str, data: Json) -> Serving:
+    """What was read from a file of that name.
 
     Raises:
-        NotMeasured: it breaks its schema.
+        NotMeasured: ours that breaks its schema, or InferenceX's with something else for a number.
     """
+    if data.get("task") != TASK:
+        return _aggregated(name, data)
     if problem := records.schema_problem(data, "serving"):
-        raise NotMeasured(problem, "wrong_shape")
-    return dict(data)
+        raise NotMeasured(f"{problem}; run the serving benchmark again", "wrong_shape")
+    quantities = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
+    return Serving(
+        name=name,
+        cell=(data["isl"], data["osl"], data["concurrency"]),
+        counts=data,
+        latencies={
+            quantity: {stat.lstrip("p"): value for stat, value in (data[key] or {}).items()}
+            for quantity, key in quantities.items()
+        },
+        peak=data.get("peak_output_tokens_per_s"),
+        mean=data["output_tokens_per_s"],
+        said={
+            "started": data["started"],
+            "run_id": data["run_id"],
+            "prefix": data["model_prefix"],
+        },
+    )
 
 
-def cell_of(data: Json) -> tuple[int, int, int]:
-    return data["isl"], data["osl"], data["concurrency"]
+def _aggregated(name: str, data: Json) -> Serving:
+    latencies: dict[str, dict[str, float]] = {}
+    for key, value in data.items():
+        if not (match := STATISTIC.fullmatch(key)):
+            continue
+        if type(value) not in (int, float):
+            raise NotMeasured(f"{key} is {value!r}, not a number: fix its writer", "wrong_shape")
+        statistic, quantity = match.groups()
+        statistic = {"median": "50"}.get(statistic, statistic.removeprefix("p"))
+        latencies.setdefault(quantity.removesuffix("l"), {})[statistic] = value
+    cell = tuple(_number(data.get(key)) for key in ("isl", "osl", "conc"))
+    tokens = data["tput_per_gpu"]
+    if type(tokens) not in (int, float):
+        raise NotMeasured(f"tput_per_gpu is {tokens!r}, not a number", "wrong_shape")
+    prefix = data.get("infmax_model_prefix")
+    said = {} if prefix is None else {"prefix": prefix}
+    return Serving(name, cell, None, latencies, None, tokens, said)  # type: ignore[arg-type]
 
 
-def judge(data: Json, cell: str, evidence: tuple[str, ...]) -> Verdict:
-    """All requests completed, and tokens came out; how fast is not judged here."""
-    requested, completed = data["requested"], data["completed"]
-    tokens = data["total_output_tokens"]
-    if completed != requested or data["failed"]:
-        why = data["first_error"] or "nobody says what became of the others"
-        reason, detail = "requests_failed", f"{completed} of {requested} completed: {why}"
-    elif not tokens > 0:
-        reason, detail = "no_tokens", f"{completed} requests came to {tokens} output tokens"
-    else:
-        reason, detail = "", f"{tokens} output tokens, {data['output_tokens_per_s']:.1f} a second"
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def judge(found: Serving, cell: str, limits: Mapping[str, float]) -> Verdict:
+    """That the requests were served as asked, and the figures can be true; not how fast."""
+    counts = found.counts
+    reason, detail = next(_faults(found, limits), ("", _summary(found)))
+    asked = float(counts["requested"]) if counts else None
+    least = asked * (1 - limits["failed_requests"]) if asked is not None else None
     return Verdict(
         Outcome.NOT_MEASURED if reason else Outcome.PASS,
         cell,
-        CHECK,
-        measured=float(completed),
-        lower=float(requested),
-        upper=float(requested),
-        source="requests asked for",
+        CHECK if counts else "figures",
+        measured=float(counts["completed"]) if counts else found.mean,
+        lower=least,
+        upper=asked,
+        source=f"requests asked for, {limits['failed_requests']:.0%} may fail" if counts else "",
         reason=reason,
         detail=detail,
-        evidence=evidence,
+        evidence=(found.name,),
     )
+
+
+def _summary(found: Serving) -> str:
+    if not found.counts:
+        return "tokens/s per GPU; its writer, InferenceX, counts no failed requests"
+    data = found.counts
+    mean_in, mean_out = (data[f"total_{side}_tokens"] / data["completed"] for side in WORDS)
+    return (
+        f"input {mean_in:.1f} of {data['isl']} tokens, output {mean_out:.1f} of {data['osl']}, "
+        f"{data['output_tokens_per_s']:.1f} output tokens a second"
+    )
+
+
+WORDS = ("input", "output")
+
+
+def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Reason and detail of everything that is wrong, in the order in which to look at it."""
+    if found.counts:
+        yield from _requests(found.counts, limits)
+        yield from _tokens(found.counts, limits)
+    elif found.mean is None or not found.mean > 0:
+        yield "no_tokens", f"tput_per_gpu is {found.mean}: nothing was generated; see the log"
+    yield from _latencies(found.latencies)
+    if found.peak is not None and found.mean is not None and not found.peak >= found.mean:
+        text = f"peak {found.peak:.4g} tokens/s is below the mean {found.mean:.4g}"
+        yield "impossible", f"{text}: the client's clock or counting is broken"
+
+
+def _requests(data: Json, limits: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    asked, done, failed = data["requested"], data["completed"], data["failed"]
+    why = data["first_error"] or "no error was written down"
+    if done + failed != asked:
+        text = f"{done} completed and {failed} failed of {asked}: the client lost count"
+        yield "requests_vanished", f"{text} (first error: {why}); run the benchmark again"
+    elif done == 0 or not failed <= limits["failed_requests"] * asked:
+        yield "requests_failed", f"{failed} of {asked} failed: {why}; see server.log"
+
+
+def _tokens(data: Json, limits: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    done, tokens = data["completed"], data["total_output_tokens"]
+    if not tokens > 0:
+        yield "no_tokens", f"{done} requests came to {tokens} output tokens; see server.log"
+        return
+    mean_in, mean_out = data["total_input_tokens"] / done, tokens / done
+    allowed = limits["input_length"]
+    if not abs(mean_in - data["isl"]) <= allowed * data["isl"]:
+        text = f"prompts had {mean_in:.1f} tokens on average, {data['isl']} were asked for"
+        yield "input_length", f"{text}, ±{allowed:.0%}: another tokenizer, or ISL is too short"
+    if not mean_out <= data["osl"]:
+        text = f"answers had {mean_out:.1f} tokens on average, at most {data['osl']} were asked for"
+        yield "output_length", f"{text}: the server ignores max_tokens, or counts chunks wrongly"
+    rate = tokens / data["duration_s"] if data["duration_s"] > 0 else 0.0
+    if not abs(rate - data["output_tokens_per_s"]) <= SAME_RATE * rate:
+        text = f"output_tokens_per_s is written as {data['output_tokens_per_s']:.4g}"
+        yield "contradicts_itself", f"{text}, tokens by duration come to {rate:.4g}; edited?"
+
+
+def _latencies(latencies: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str]]:
+    broken = "the client's clock or statistics are broken"
+    for quantity, values in latencies.items():
+        ranks = sorted((float(rank), value) for rank, value in values.items() if rank != "mean")
+        for (low, smaller), (high, larger) in pairwise(ranks):
+            if not smaller <= larger:
+                text = f"{quantity} p{low:g} {smaller:.4g} s is above p{high:g} {larger:.4g} s"
+                yield "impossible", f"{text}: {broken}"
+        if any(not value >= 0 for value in values.values()):
+            yield "impossible", f"{quantity} is negative: {broken}"
+    ends = latencies.get("e2e", {})
+    for rank, first in latencies.get("ttft", {}).items():
+        if rank in ends and not first <= ends[rank]:
+            text = f"ttft {first:.4g} s is above e2e {ends[rank]:.4g} s (statistic {rank})"
+            yield "impossible", f"{text}: {broken}"

@@ -92,7 +92,7 @@ def request_counts(answer: Mapping[str, Any]) -> RequestCounts | None:
 
 
 def _figures(figures: Mapping[str, Any]) -> RequestCounts | None:
-    found = {
+    found: dict[str, Any] = {
         key: next((figures[name] for name in names if figures.get(name) is not None), None)
         for key, names in NAMES.items()
     }
