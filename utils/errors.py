@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
 
 PASS = 0
@@ -42,6 +41,8 @@ def run(main: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception:  # noqa: BLE001 # the one place: a crash must not look like a measured failure
+        import traceback  # slow, and only for a crash
+
         traceback.print_exc()
         print("error: this is a bug; nothing was measured by it", file=sys.stderr)
         return NOT_MEASURED

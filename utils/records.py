@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import cache
@@ -58,11 +57,24 @@ def _finite(text: str) -> float:
 
 # json.loads would build one for every text.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+READ_AT_ONCE = 1 << 16
 
 
 def parse_json(text: str) -> Any:
     """Strict JSON: NaN, Infinity and 1e999, which json.loads would accept, raise ValueError."""
     return _DECODER.decode(text)
+
+
+def _read(path: Path | str) -> str:
+    """A file's text by system calls: a file object costs as much as parsing a small result."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        parts = [os.read(handle, READ_AT_ONCE)]
+        while len(parts[-1]) == READ_AT_ONCE:
+            parts.append(os.read(handle, READ_AT_ONCE))
+    finally:
+        os.close(handle)
+    return b"".join(parts).decode()
 
 
 def read_json(path: Path | str) -> Any:
@@ -72,8 +84,7 @@ def read_json(path: Path | str) -> Any:
         NotMeasured: missing, empty, truncated, not UTF-8, not JSON, or with NaN or Infinity in it.
     """
     try:
-        with open(path, "rb", buffering=0) as file:
-            text = file.read().decode()
+        text = _read(path)
     except (OSError, UnicodeDecodeError) as error:
         raise NotMeasured(f"{path}: can't be read ({error})") from error
     if not text or text.isspace():
@@ -122,6 +133,13 @@ def _loader() -> type[Any]:
                 seen.add(key)
             return super().construct_mapping(node, deep)
 
+    def finite(loader: Any, node: Any) -> float:
+        value: float = loader.construct_yaml_float(node)
+        if not math.isfinite(value):
+            raise ValueError(f"{node.value} in line {node.start_mark.line + 1} isn't finite")
+        return value
+
+    StrictLoader.add_constructor("tag:yaml.org,2002:float", finite)
     # YAML 1.1 reads a bare on/off as a boolean; thinking modes are spelled on and off.
     StrictLoader.yaml_implicit_resolvers = {
         first: [(tag, rx) for tag, rx in rules if tag != "tag:yaml.org,2002:bool"]
@@ -150,6 +168,8 @@ def write_json(path: Path, data: Any, schema: str | None = None) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all (temporary file in the same folder, then rename)."""
+    import tempfile  # slow, and only for writers
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -14,5 +14,10 @@ def engine() -> Embedded:
 
 
 @pytest.fixture(scope="session")
+def sglang() -> Embedded:
+    return find_engine("sglang")
+
+
+@pytest.fixture(scope="session")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))

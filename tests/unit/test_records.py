@@ -69,7 +69,12 @@ def test_write_json_refuses_what_breaks_the_schema(tmp_path: Path) -> None:
 def test_yaml_modes_stay_words_and_keys_unique(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     row = "    min_score: 0.5\n    source: x\n"
-    head = "schema: thresholds/1\ntasks:\n  on:\n    metric: a,b\n    samples: 1\n    models: {}\n"
+    limits = "".join(
+        f"  {name}: {{value: 0.1, reason: x}}\n"
+        for name in ("unusable_answers", "extraction_gap", "failed_requests", "input_length")
+    )
+    task = "tasks:\n  on:\n    metric: a,b\n    samples: 1\n    models: {}\n"
+    head = f"schema: thresholds/1\nlimits:\n{limits}{task}"
     path.write_text(head)
     assert list(records.read_yaml(path, "thresholds")["tasks"]) == ["on"]
     path.write_text(head + "    samples: 2\n")
@@ -77,6 +82,14 @@ def test_yaml_modes_stay_words_and_keys_unique(tmp_path: Path) -> None:
         records.read_yaml(path, "thresholds")
     path.write_text(head + row)
     with pytest.raises(UsageError, match="schema thresholds"):
+        records.read_yaml(path, "thresholds")
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "1.0e+999"])
+def test_yaml_holds_finite_numbers_only(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(f"schema: thresholds/1\nlimits: {value}\n")
+    with pytest.raises(UsageError, match="isn't finite"):
         records.read_yaml(path, "thresholds")
 
 

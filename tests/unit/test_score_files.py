@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,7 +22,7 @@ def data(**changes: Any) -> dict[str, Any]:
 
 
 def read(name: str = "results.json", **changes: Any) -> score_files.ScoreFile:
-    return score_files.read(Path(name), data(**changes))
+    return score_files.read(name, data(**changes))
 
 
 def refused(name: str = "results.json", **changes: Any) -> str:
@@ -139,7 +137,7 @@ def test_a_missing_metric_names_those_that_are_there() -> None:
 def test_other_extractions() -> None:
     row = {METRIC: 0.9, "exact_match,flexible-extract": 0.95, "exact_match,x": "N/A", "acc,none": 1}
     found = score_files.other_extractions(read(results={"t": row}), "t", METRIC)
-    assert found == "flexible-extract 0.9500"
+    assert found == {"flexible-extract": 0.95}
 
 
 @pytest.mark.parametrize("whole", [None, 10])
@@ -170,56 +168,58 @@ def test_not_all_samples(changes: Any, whole: int | None, reason: str) -> None:
     assert caught.value.reason == reason
 
 
-class TestAnswers:
-    """lm-eval's log of samples."""
+@pytest.mark.parametrize(
+    ("result", "log"),
+    [
+        ("results_t_conc4.json", "samples_t_conc4.jsonl"),
+        ("m/results_t_conc4.json", "m/samples_t_conc4.jsonl"),
+        ("results_2026-01-01T00-00-00.5.json", "samples_t_2026-01-01T00-00-00.5.jsonl"),
+        ("results_2026-01-01_conc4.json", "samples_t_2026-01-01_conc4.jsonl"),
+    ],
+)
+def test_a_log_is_named_after_its_result(result: str, log: str) -> None:
+    assert score_files.samples_log(result, "t", set()) is None
+    assert score_files.samples_log(result, "t", {"other.jsonl", log}) == log
+    assert score_files.samples_log(f"elsewhere/{result}", "t", {log}) is None
 
-    def check(self, folder: Path, answers: list[Any], documents: int, tail: str = "") -> str:
-        rows = [{"doc_id": i, "resps": [[text]]} for i, text in enumerate(answers)] * 2
-        log = folder / "samples_t_conc4.jsonl"
-        log.write_text("".join(json.dumps(row) + "\n" for row in rows) + tail)
-        file = score_files.read(folder / "results_t_conc4.json", data())
-        try:
-            score_files.check_answers(file, "t", documents)
-        except NotMeasured as error:
-            return error.reason
-        return ""
+
+class TestProtocol:
+    """What must be equal for two points of a task to be compared."""
+
+    base: ClassVar[dict[str, Any]] = {
+        "config": {"model_args": {"num_concurrent": 4}, "gen_kwargs": {"temperature": 0.0}},
+        "configs": {"t": {"generation_kwargs": {"until": ["a"]}, "metadata": {"x": 1}}},
+        "n-shot": {"t": 5},
+        "task_hashes": {"t": "f3"},
+        "chat_template_sha": "aa",
+        "system_instruction_sha": None,
+    }
+
+    def of(self, **changes: Any) -> Any:
+        return read(**{**self.base, **changes}).protocol["t"]
+
+    def test_concurrency_and_metadata_are_not_of_it(self) -> None:
+        other = {"t": {"generation_kwargs": {"until": ["a"]}, "metadata": {"x": 2}}}
+        config = {**self.base["config"], "model_args": {"num_concurrent": 8}}
+        assert self.of() == self.of(configs=other, config=config)
 
     @pytest.mark.parametrize(
-        ("answers", "reason"),
+        ("changes", "said"),
         [
-            (["a"] * 10, ""),
-            (["a"] * 9 + [""], ""),
-            (["a"] * 8 + ["", " \n"], "empty_answers"),
-            (["a"] * 8 + [None, None], "empty_answers"),
-            (["<think>x</think>a"] * 10, ""),
-            (["<think>x"] + ["a"] * 9, ""),
-            (["<think>x"] * 2 + ["a"] * 8, "truncated_answers"),
-            (["a"] * 9, "partial"),
-            (["a"] * 11, "partial"),
+            (
+                {"config": {"model_args": {"num_concurrent": 4}, "gen_kwargs": None}},
+                "gen_kwargs {'temperature': 0.0}, not None",
+            ),
+            (
+                {"configs": {"t": {"generation_kwargs": {"until": ["b"]}}}},
+                "generation_kwargs {'until': ['a']}, not {'until': ['b']}",
+            ),
+            ({"configs": None}, "generation_kwargs {'until': ['a']}, not None"),
+            ({"n-shot": {"t": 0}}, "n-shot 5, not 0"),
+            ({"task_hashes": {}}, "task_hash f3, not None"),
+            ({"chat_template_sha": "bb"}, "chat_template_sha aa, not bb"),
+            ({"system_instruction_sha": "cc"}, "system_instruction_sha None, not cc"),
         ],
     )
-    def test_shares(self, tmp_path: Path, answers: list[Any], reason: str) -> None:
-        assert self.check(tmp_path, answers, 10) == reason
-
-    @pytest.mark.parametrize(
-        "tail", ["{", "[]\n", '{"doc_id": 1}\n', '{"doc_id": 1, "resps": []}\n', "NaN\n"]
-    )
-    def test_a_broken_log(self, tmp_path: Path, tail: str) -> None:
-        assert self.check(tmp_path, ["a"] * 10, 10, tail) == "unreadable"
-
-    def test_no_log_is_no_finding(self, tmp_path: Path) -> None:
-        file = score_files.read(tmp_path / "results_conc4.json", data())
-        score_files.check_answers(file, "t", 10)
-
-    @pytest.mark.parametrize(
-        ("result", "log"),
-        [
-            ("results_t_conc4.json", "samples_t_conc4.jsonl"),
-            ("results_2026-01-01T00-00-00.5.json", "samples_t_2026-01-01T00-00-00.5.jsonl"),
-            ("results_2026-01-01_conc4.json", "samples_t_2026-01-01_conc4.jsonl"),
-        ],
-    )
-    def test_log_is_named_after_the_result(self, tmp_path: Path, result: str, log: str) -> None:
-        assert score_files.samples_path(tmp_path / result, "t") is None
-        (tmp_path / log).touch()
-        assert score_files.samples_path(tmp_path / result, "t") == tmp_path / log
+    def test_all_else_is(self, changes: Any, said: str) -> None:
+        assert score_files.protocol_difference(self.of(), self.of(**changes)) == said

@@ -125,7 +125,9 @@ def derive(
         found,
         figures,
         (
-            *checks.run(asked, found, answers, replace(readback or Readback(), one_process=proven), pace),
+            *checks.run(
+                asked, found, answers, replace(readback or Readback(), one_process=proven), pace
+            ),
             *outputs.run(asked, answers),
         ),
     )

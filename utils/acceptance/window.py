@@ -148,7 +148,9 @@ class Meter:
             return "counters still move"
         # The first page may be from before the last answer; one computed after it can't be.
         snapshot = [self.source.refreshed or ""]
-        if self.source.refreshed and select(now.samples, snapshot) == select(first.samples, snapshot):
+        if self.source.refreshed and select(now.samples, snapshot) == select(
+            first.samples, snapshot
+        ):
             return f"{self.source.refreshed} stands still"
         return ""
 

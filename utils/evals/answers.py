@@ -22,7 +22,7 @@ NOTHING_FOUND = "[invalid]"
 
 @dataclass(slots=True)
 class Answer:
-    """One document's answer. found: what filters took from it, those that found nothing left out."""
+    """One document's answer. found: what filters took from it, without those that found nothing."""
 
     text: str
     found: list[str]
@@ -38,7 +38,7 @@ def check(path: str, name: str, documents: int, most: float) -> None:
     answers = _read(path, name)
     if len(answers) != documents:
         raise NotMeasured(
-            f"{name} has {len(answers)} of {documents} documents; the log was cut off, run it again",
+            f"{name} has {len(answers)} of {documents} documents; cut off? run it again",
             "partial",
         )
     for count, what, reason in _faults(list(answers.values())):

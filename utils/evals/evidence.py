@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,50 +22,57 @@ META_ENV = "meta_env.json"
 # A file of this name claims to be a result: what can't be read or recognised is not passed over.
 CLAIMS = ("results", ".json")
 SIDE_FILES = ".pytorch.json"
-STRANGE = (
-    "neither an AL record nor a file of lm-eval: move it elsewhere, or run its eval again"
-)
+LOGS = ".jsonl"
+STRANGE = "neither an AL record nor a file of lm-eval: move it elsewhere, or run its eval again"
+
+
+TakeScore = Callable[[ScoreFile, set[str]], None]
 
 
 @dataclass
 class Evidence:
     """Results by kind, each under its name relative to the directory.
 
-    files: names of all files, read or not. problems: files that should be results and can't be
-    used. ignored: JSON that is no result.
+    problems: files that should be results and can't be used. ignored: JSON that is no result.
     """
 
-    files: set[str] = field(default_factory=set)
-    scores: list[ScoreFile] = field(default_factory=list)
+    take_score: TakeScore
+    logs: set[str] = field(default_factory=set)
     al: list[tuple[str, Json]] = field(default_factory=list)
     throughput: list[Serving] = field(default_factory=list)
     problems: list[Verdict] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 
-def gather(directory: Path, pattern: str) -> Evidence:
-    """Read and sort all result files in a directory and below it, hidden folders left out."""
-    found = Evidence()
+def gather(directory: Path, pattern: str, take_score: TakeScore = lambda *_: None) -> Evidence:
+    """Read and sort all result files in a directory and below it, hidden folders left out.
+
+    Scores are handed on with the names of lm-eval's logs beside them, and not held.
+    """
+    found = Evidence(take_score)
     root = str(directory)
-    for folder, base in _files(root, ""):
-        name = folder + base
-        found.files.add(name)
-        if not fnmatchcase(base, pattern) or base in (PLAN, META_ENV):
-            continue
-        try:
-            data = _read(f"{root}/{name}", name)
-            known = _place(found, name, data)
-        except NotMeasured as error:
-            if error.reason != "unreadable" or _claims(base):
-                found.problems.append(unusable(name, error))
-            else:
-                found.ignored.append(name)
-            continue
-        if not known and _claims(base):
-            found.problems.append(unusable(name, NotMeasured(STRANGE, "wrong_shape")))
-        elif not known:
-            found.ignored.append(name)
+    for folder, names in _folders(root, ""):
+        found.logs.update(folder + base for base in names if base.endswith(LOGS))
+        for base in names:
+            if fnmatchcase(base, pattern) and base not in (PLAN, META_ENV):
+                _sort_in(found, root, folder + base, base)
     return found
+
+
+def _sort_in(found: Evidence, root: str, name: str, base: str) -> None:
+    try:
+        data = _read(f"{root}/{name}")
+        known = _place(found, name, data)
+    except NotMeasured as error:
+        if error.reason == "unreadable" and not _claims(base):
+            found.ignored.append(name)
+        else:
+            found.problems.append(unusable(name, error))
+        return
+    if not known and _claims(base):
+        found.problems.append(unusable(name, NotMeasured(STRANGE, "wrong_shape")))
+    elif not known:
+        found.ignored.append(name)
 
 
 def _claims(base: str) -> bool:
@@ -82,7 +89,7 @@ def _place(found: Evidence, name: str, data: Any) -> bool:
     if al_record.is_al_record(data):
         found.al.append((name, al_record.checked(Path(name), data)))
     elif score_files.is_score_file(data):
-        found.scores.append(score_files.read(name, data))
+        found.take_score(score_files.read(name, data), found.logs)
     elif throughput_files.is_throughput_file(data):
         found.throughput.append(throughput_files.read(name, data))
     else:
@@ -90,26 +97,24 @@ def _place(found: Evidence, name: str, data: Any) -> bool:
     return True
 
 
-def _files(root: str, folder: str) -> Iterator[tuple[str, str]]:
-    """(folder with a slash, name) of every file, sorted by name within its folder."""
+def _folders(root: str, folder: str) -> Iterator[tuple[str, list[str]]]:
+    """(folder with a slash at its end, names of its files) of every folder, in order of names."""
     with os.scandir(f"{root}/{folder}") as entries:
-        found = sorted(
-            (entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries
-        )
-    for name, is_folder, _ in found:
-        if not is_folder:
-            yield folder, name
+        found = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
+    yield folder, [name for name, is_folder, _ in found if not is_folder]
     for name, is_folder, is_link in found:
         if is_folder and not is_link and not name.startswith("."):
-            yield from _files(root, f"{folder}{name}/")
+            yield from _folders(root, f"{folder}{name}/")
 
 
-def _read(path: str, name: str) -> Any:
+def _read(path: str) -> Any:
     try:
         return records.read_json(path)
     except NotMeasured as error:
         text = str(error).removeprefix(f"{path}: ")
-        raise NotMeasured(f"{text}; it was cut off or is not ours: run it again", "unreadable") from error
+        raise NotMeasured(
+            f"{text}; it was cut off or is not ours: run it again", "unreadable"
+        ) from error
 
 
 def unusable(name: str, error: NotMeasured) -> Verdict:

@@ -41,6 +41,11 @@ class Expected:
         return self.plan is None and not self.concurrencies
 
     @property
+    def judges_throughput(self) -> bool:
+        """A plan without serving cells leaves such results to others; nobody's word takes all."""
+        return self.plan is None or bool(self.cells("throughput"))
+
+    @property
     def speculates(self) -> bool:
         return self.spec_decoding is not None and self.spec_decoding not in NO_SPECULATION
 

@@ -45,8 +45,10 @@ class Conversation:
     turns: tuple[str, ...]
 
 
-def read_prompts(path: Path, category: str, limit: int | None = None) -> PromptFile:
-    """First turn of each row of a category, in file order, at most `limit` rows.
+def read_prompts(
+    path: Path, category: str, limit: int | None = None, *, turns: str = "first"
+) -> PromptFile:
+    """First turn, or all turns, of each row of a category, in file order, at most `limit` rows.
 
     Raises:
         UsageError: unreadable file, no row of the category, too few rows, a placeholder, an empty
@@ -57,12 +59,14 @@ def read_prompts(path: Path, category: str, limit: int | None = None) -> PromptF
         raise UsageError(f"{path} has no row of category {category!r}")
     if limit is not None and len(rows) < limit:
         raise UsageError(f"{path} has {len(rows)} {category!r} rows, {limit} are needed")
-    firsts = []
+    wanted = []
     for row in rows[:limit]:
         whole = conversation(path, row)
-        firsts.append(Conversation(whole.id, whole.turns[:1]))
-    refuse_bad(path, firsts)
-    prompts = tuple(Prompt(f.id, ({"role": "user", "content": f.turns[0]},)) for f in firsts)
+        wanted.append(whole if turns == "all" else Conversation(whole.id, whole.turns[:1]))
+    refuse_bad(path, wanted)
+    prompts = tuple(
+        Prompt(c.id, ({"role": "user", "content": c.turns[0]},), c.turns[1:]) for c in wanted
+    )
     manifest = read_manifest(path)
     return PromptFile(
         dataset=manifest.get("dataset", "unlabelled"),
@@ -139,7 +143,10 @@ def _is_placeholder(turn: str) -> bool:
 
 
 def _digest(prompts: Sequence[Prompt]) -> str:
-    rows = [[prompt.id, [dict(message) for message in prompt.messages]] for prompt in prompts]
+    rows = [
+        [prompt.id, [dict(message) for message in prompt.messages], *prompt.later]
+        for prompt in prompts
+    ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Container
 from dataclasses import dataclass
@@ -109,7 +108,7 @@ def _concurrency(name: str, config: Json) -> int:
     inside = _model_arg(config, "num_concurrent")
     if type(inside) is not int:
         inside = int(inside) if str(inside).isdecimal() else None
-    named = CONC_IN_NAME.search(posixpath.basename(name).removesuffix(".json"))
+    named = CONC_IN_NAME.search(name.rpartition("/")[2].removesuffix(".json"))
     outside = int(named.group(1)) if named else None
     if inside is not None and outside is not None and inside != outside:
         raise NotMeasured(
@@ -195,12 +194,12 @@ def check_samples(file: ScoreFile, task: str, whole: int | None) -> int:
     return effective
 
 
-def samples_log(name: str, task: str, files: Container[str]) -> str | None:
+def samples_log(name: str, task: str, logs: Container[str]) -> str | None:
     """The log of samples that belongs to a result: named after it, with or without task."""
-    folder, base = posixpath.split(name)
+    folder, slash, base = name.rpartition("/")
     rest = base.removesuffix(".json").removeprefix("results_")
     for log in (f"samples_{task}_{rest}.jsonl", f"samples_{rest}.jsonl"):
-        if (path := f"{folder}/{log}" if folder else log) in files:
+        if (path := folder + slash + log) in logs:
             return path
     return None
 

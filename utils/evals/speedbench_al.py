@@ -10,22 +10,18 @@ if not __package__:  # run by path: the repository root stands in for our own fo
     sys.path[0] = str(Path(__file__).parents[2])
 
 import argparse
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from utils import errors, models, records
 from utils.acceptance import client, engines, measure, recognise
-from utils.acceptance.argv import masked
 from utils.acceptance.recognise import AUTO, Recognised
 from utils.errors import HarnessError, NotMeasured, UsageError
-from utils.evals import al_record
+from utils.evals import al_attempt, al_record
 from utils.evals.speedbench import PromptFile, prepared_path, read_prompts
 from utils.golden import gate
 from utils.records import Json
 from utils.verdicts import exit_status
-
-SPECULATION = ("method", "draft_model", "draft_sample_method", "rejection_sample_method")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +76,7 @@ def measure_command(args: argparse.Namespace) -> int:
     load = _load(args, row)
     prompt_file, category = _prompts(args, row)
     engine, problem = _engine(args)
-    record = _skeleton(args, plan, load, prompt_file, category, engine)
+    record = al_attempt.begin(args, plan, load, prompt_file, category, engine)
     output = args.output or args.output_dir / al_record.file_name(
         args.thinking, args.num_spec_tokens
     )
@@ -133,83 +129,11 @@ def _load(args: argparse.Namespace, row: models.Model) -> client.Load:
 
 def _prompts(args: argparse.Namespace, row: models.Model) -> tuple[PromptFile, str]:
     category = args.category or row.prompt_set.category
-    if args.prompts:
-        return read_prompts(args.prompts, category, args.num_prompts), category
-    path = prepared_path(args.prompts_dir, row.prompt_set)
-    return read_prompts(path, category, args.num_prompts or row.prompt_set.prompts), category
-
-
-def _skeleton(
-    args: argparse.Namespace,
-    plan: Json,
-    load: client.Load,
-    prompts: PromptFile,
-    category: str,
-    engine: Recognised,
-) -> Json:
-    """A record before anything was seen: a failed attempt leaves it with its error."""
-    return {
-        al_record.VERSION_KEY: al_record.VERSION,
-        "task": al_record.TASK,
-        "model": args.model,
-        "model_prefix": args.model_prefix,
-        "thinking_mode": args.thinking,
-        "num_speculative_tokens": args.num_spec_tokens,
-        "category": category,
-        "output_len": load.output_len,
-        "temperature": load.sampling["temperature"],
-        "framework": engine.engine.name,
-        "metric_source": "",
-        "quantity": None,
-        **dict.fromkeys(
-            ("acceptance_length", "accepted_tokens", "verify_steps", "proposed_draft_tokens")
-        ),
-        **dict.fromkeys(
-            ("reference_acceptance_length", "min_acceptance_length", "max_acceptance_length")
-        ),
-        "passed": False,
-        "error": None,
-        "reason": None,
-        "estimate": None,
-        "checks": [],
-        "speculation": {
-            "method": args.spec_method or plan.get("spec_decoding"),
-            **{name: plan.get(name) for name in SPECULATION[1:]},
-        },
-        "workload": {
-            "dataset": prompts.dataset,
-            "dataset_revision": prompts.revision,
-            "proxy": prompts.proxy,
-            "prompts_sha256": prompts.sha256,
-            "payload_sha256": client.payload_digest(load, prompts.prompts, engine.engine),
-            "prompts": len(prompts.prompts),
-            "requests": len(client.planned(prompts.prompts)),
-            "turns": args.turns,
-            "endpoint": load.endpoint,
-            "sampling": dict(load.sampling),
-            "chat_template_kwargs": dict(load.chat_template_kwargs),
-            "concurrency": load.concurrency,
-        },
-        "server": {
-            "base_url": load.base_url,
-            "metrics_urls": args.metrics_url or [],
-            "recognised_by": engine.by,
-            "engine_version": None,
-            "argv": None,
-            "image": os.environ.get("IMAGE") or None,
-            "prefix_caching": None,
-            "varying_draft_length": [],
-            "forced_acceptance_lengths": [],
-        },
-        "raw": {"before": None, "after": None, "requests": [], "client": None},
-        "run": {
-            "run_id": plan.get("run_id"),
-            "commit": plan.get("commit"),
-            "recipe": plan.get("recipe"),
-            "started": records.utc_now(),
-            "finished": None,
-        },
-    }
+    path, limit = args.prompts, args.num_prompts
+    if path is None:
+        path = prepared_path(args.prompts_dir, row.prompt_set)
+        limit = limit or row.prompt_set.prompts
+    return read_prompts(path, category, limit, turns=args.turns), category
 
 
 def _measure(
@@ -233,30 +157,9 @@ def _measure(
     try:
         measure.observe(target, al_record.asked_of(record), load, prompts.prompts, seen)
     finally:
-        _keep(seen, record)
+        al_attempt.keep(seen, record)
     _, _, derived = al_record.rederive(record)
     al_record.fill(record, derived)
-
-
-def _keep(seen: measure.Observation, record: Json) -> None:
-    said, spoken = seen.said, seen.said.speculation
-    record["server"].update(
-        engine_version=said.engine_version,
-        argv=masked(said.argv) if said.argv else None,
-        metrics_urls=list(seen.metrics_urls) or record["server"]["metrics_urls"],
-        prefix_caching=spoken.prefix_caching,
-        varying_draft_length=list(spoken.varying),
-        forced_acceptance_lengths=list(said.forced_lengths),
-    )
-    for name in SPECULATION:
-        if record["speculation"][name] is None:
-            record["speculation"][name] = getattr(spoken, name)
-    record["raw"] = {
-        "before": seen.before.as_json() if seen.before else None,
-        "after": seen.after.as_json() if seen.after else None,
-        "requests": [answer.as_json() for answer in seen.answers],
-        "client": seen.pace.as_json() if seen.pace else None,
-    }
 
 
 def _conclude(args: argparse.Namespace, record: Json, output: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Thresholds:
     """Every row. min_score: for tasks and models without one, only when somebody asked for it."""
 
     name: str
+    limits: Mapping[str, float]
     tasks: Json
     min_score: float | None
 
@@ -49,7 +51,8 @@ class Thresholds:
             return Threshold(metric, samples, self.min_score, "--min-score")
         if row and not prefix:
             raise NotMeasured(
-                "nobody says which model this is: give --model-prefix", "unknown_model"
+                "nobody says which model this is: give --model-prefix, or a meta_env.json",
+                "unknown_model",
             )
         raise NotMeasured(
             f"{self.name} has no row for task {task} and model {prefix}; add one, or give "
@@ -64,4 +67,6 @@ def load(path: Path, min_score: float | None = None) -> Thresholds:
     Raises:
         UsageError: the file can't be read or breaks its schema.
     """
-    return Thresholds(path.name, records.read_yaml(path, "thresholds")["tasks"], min_score)
+    data = records.read_yaml(path, "thresholds")
+    limits = {name: limit["value"] for name, limit in data["limits"].items()}
+    return Thresholds(path.name, limits, data["tasks"], min_score)

@@ -30,7 +30,7 @@ class Serving:
     """
 
     name: str
-    cell: tuple[Any, Any, Any]
+    cell: tuple[int | None, int | None, int | None]
     counts: Json | None
     latencies: Mapping[str, Mapping[str, float]]
     peak: float | None
@@ -83,29 +83,35 @@ def _aggregated(name: str, data: Json) -> Serving:
         statistic, quantity = match.groups()
         statistic = {"median": "50"}.get(statistic, statistic.removeprefix("p"))
         latencies.setdefault(quantity.removesuffix("l"), {})[statistic] = value
-    cell = tuple(_number(data.get(key)) for key in ("isl", "osl", "conc"))
+    isl, osl, conc = (_number(data.get(key)) for key in ("isl", "osl", "conc"))
     tokens = data["tput_per_gpu"]
     if type(tokens) not in (int, float):
         raise NotMeasured(f"tput_per_gpu is {tokens!r}, not a number", "wrong_shape")
     prefix = data.get("infmax_model_prefix")
     said = {} if prefix is None else {"prefix": prefix}
-    return Serving(name, cell, None, latencies, None, tokens, said)  # type: ignore[arg-type]
+    return Serving(name, (isl, osl, conc), None, latencies, None, tokens, said)
 
 
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
+def _number(value: Any) -> int | None:
+    """InferenceX writes lengths as numbers or as text, or, in older files, not at all."""
+    return int(value) if str(value).isdecimal() else None
+
+
+def cell_name(cell: tuple[int | None, ...]) -> str:
+    return "serving isl={} osl={} conc={}".format(*("?" if v is None else v for v in cell))
 
 
 def judge(found: Serving, cell: str, limits: Mapping[str, float]) -> Verdict:
     """That the requests were served as asked, and the figures can be true; not how fast."""
     counts = found.counts
-    reason, detail = next(_faults(found, limits), ("", _summary(found)))
+    fault = next(_faults(found, limits), None)
+    reason, detail = fault or ("", _summary(found))
     asked = float(counts["requested"]) if counts else None
     least = asked * (1 - limits["failed_requests"]) if asked is not None else None
     return Verdict(
-        Outcome.NOT_MEASURED if reason else Outcome.PASS,
+        Outcome.NOT_MEASURED if fault else Outcome.PASS,
         cell,
-        CHECK if counts else "figures",
+        CHECK if counts else "tput_per_gpu",
         measured=float(counts["completed"]) if counts else found.mean,
         lower=least,
         upper=asked,
@@ -118,16 +124,15 @@ def judge(found: Serving, cell: str, limits: Mapping[str, float]) -> Verdict:
 
 def _summary(found: Serving) -> str:
     if not found.counts:
-        return "tokens/s per GPU; its writer, InferenceX, counts no failed requests"
+        return "figures agree; InferenceX writes down no failed requests and no lengths"
     data = found.counts
-    mean_in, mean_out = (data[f"total_{side}_tokens"] / data["completed"] for side in WORDS)
+    mean_in, mean_out = (
+        data[f"total_{side}_tokens"] / data["completed"] for side in ("input", "output")
+    )
     return (
         f"input {mean_in:.1f} of {data['isl']} tokens, output {mean_out:.1f} of {data['osl']}, "
         f"{data['output_tokens_per_s']:.1f} output tokens a second"
     )
-
-
-WORDS = ("input", "output")
 
 
 def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, str]]:

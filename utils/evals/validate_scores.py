@@ -10,6 +10,7 @@ if not __package__:  # run by path: the repository root stands in for our own fo
     sys.path[0] = str(Path(__file__).parents[2])
 
 import argparse
+import gc
 import json
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from functools import cache
 
 from utils import errors
 from utils.errors import UsageError
-from utils.evals import evidence, expected, thresholds
+from utils.evals import expected, thresholds
 from utils.evals.join import Join
 from utils.golden.registry import FOLDER, Registry
 from utils.verdicts import Outcome, Verdict, exit_status
@@ -55,7 +56,6 @@ def _judge(directory: Path, options: Options) -> tuple[list[Verdict], list[str]]
         raise UsageError(f"--results-dir {directory}: no such directory")
     rules = thresholds.load(options.thresholds, options.min_score)
     asked = expected.load(directory, options.meta_env, options.expected_concs, options.model_prefix)
-    found = evidence.gather(directory, options.results_glob)
 
     @cache
     def goldens() -> Registry:
@@ -63,10 +63,8 @@ def _judge(directory: Path, options: Options) -> tuple[list[Verdict], list[str]]
 
         return registry.load(options.golden)
 
-    if not asked.cells("throughput"):
-        found.ignored += [str(path.relative_to(directory)) for path, _ in found.throughput]
-    verdicts = Join(directory, asked, rules, goldens).verdicts(found)
-    return sorted(verdicts, key=lambda v: WORST_LAST.index(v.outcome)), found.ignored
+    verdicts, ignored = Join(directory, asked, rules, goldens).verdicts(options.results_glob)
+    return sorted(verdicts, key=lambda v: WORST_LAST.index(v.outcome)), ignored
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
         print(json.dumps({**report, "ignored": ignored}, indent=2, sort_keys=True))
         return status
-    # CI shows output as it comes, between that of other tools.
-    print(*_lines(verdicts, ignored), sep="\n", flush=True)
+    # In one piece: CI shows output as it comes, between that of other tools.
+    print("\n".join(_lines(verdicts, ignored)), flush=True)
     return status
 
 
@@ -185,4 +183,5 @@ def _write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # JSON has no cycles, and this process ends soon
     raise SystemExit(errors.run(main))

@@ -19,6 +19,7 @@ __all__ = ["GOLDEN_DIR", "Judgement", "judge", "limits", "load"]
 
 GOLDEN_DIR = FOLDER
 CHECK = "acceptance_length"
+RECHECK = "measure again (python3 -m utils.evals.speedbench_al recheck FILE shows every check)"
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,48 @@ def judge(record: Json, goldens: Registry) -> Judgement:
         found = al_record.figures(record)
     except HarnessError as error:
         reason = getattr(error, "reason", "unusable_record")
-        return _no_verdict(record, reason, str(error))
+        text = str(error).removeprefix(f"{reason}: ")
+        return _no_verdict(record, reason, f"{text}; {RECHECK}")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # The raw part comes from outside: whatever arithmetic it breaks, it has no AL.
-        return _no_verdict(record, "wrong_shape", f"{type(error).__name__}: {error}")
+        text = f"raw holds what no engine says ({type(error).__name__}: {error})"
+        return _no_verdict(record, "wrong_shape", f"{text}; {RECHECK}")
     if found.accepted == 0:
         return _inactive(record, found.steps)
+    sample = goldens.tolerances["sample"]
     try:
-        golden = match.find(record, goldens.goldens)
+        golden = match.find(record, goldens.goldens, sample["min_share"]["value"])
+        _enough_steps(record["num_speculative_tokens"], found.steps, golden, goldens.tolerances)
     except NotMeasured as error:
         return _no_verdict(record, error.reason, str(error), found.acceptance_length)
     return _compare(record, found.acceptance_length, golden, goldens.tolerances)
+
+
+def _enough_steps(draft_length: int, steps: int, golden: Golden, tolerances: Json) -> None:
+    """That a measurement is large enough to be compared.
+
+    The spread between requests says nothing here: golden and record sent the same prompts, which
+    are no random sample. What counts is whether the record holds as much as the golden.
+
+    Raises:
+        TooFew: it isn't.
+    """
+    rules, reference = tolerances["sample"], golden.acceptance_length
+    if golden.steps is not None:
+        least, why = (
+            rules["min_share"]["value"] * golden.steps,
+            f"a run of it has {golden.steps:.0f}",
+        )
+    else:
+        room = limits(reference, golden.run_lengths, tolerances).upper - reference
+        errors = rules["standard_errors"]["value"]
+        least = (errors * draft_length / 2 / room) ** 2
+        why = f"with fewer, {errors:g} standard errors don't fit into its limits"
+    if not steps >= least:
+        raise match.TooFew(
+            f"{steps} verify steps are no measurement against {golden}, want {least:.0f} ({why}); "
+            "were answers cut off, or prompts left out?"
+        )
 
 
 def limits(reference: float, run_lengths: Sequence[float], tolerances: Json) -> Limits:
@@ -126,7 +158,7 @@ def _inactive(record: Json, steps: int) -> Judgement:
 
 
 def _no_verdict(record: Json, reason: str, detail: str, al: float | None = None) -> Judgement:
-    verdict = Verdict(
-        Outcome.NOT_MEASURED, cell(record), CHECK, measured=al, reason=reason, detail=detail
-    )
+    few = reason == "insufficient_sample"
+    outcome = Outcome.INCONCLUSIVE if few else Outcome.NOT_MEASURED
+    verdict = Verdict(outcome, cell(record), CHECK, measured=al, reason=reason, detail=detail)
     return Judgement(verdict, None)

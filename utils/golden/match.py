@@ -15,12 +15,22 @@ from utils.records import Json
 SPEED_BENCH = "speed-bench"
 ALWAYS = ("thinking", "num_speculative_tokens", "method", "dataset")
 NAMES = ("model", "draft_model")
+# Of a part of the prompts neither number nor hash is the golden's.
+SAMPLE = {"prompts", "prompts_sha256"}
 
 
-def find(record: Json, goldens: Sequence[Golden]) -> Golden:
+class TooFew(NotMeasured):
+    """A record of a part of the golden's prompts: right in everything, but no sample."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "insufficient_sample")
+
+
+def find(record: Json, goldens: Sequence[Golden], min_share: float) -> Golden:
     """The golden with the record's key.
 
     Raises:
+        TooFew: it would be the record's, but for less than min_share of its prompts.
         NotMeasured: none has it (no_golden), or several do and nothing in the record tells which
             (ambiguous_golden).
     """
@@ -30,24 +40,35 @@ def find(record: Json, goldens: Sequence[Golden]) -> Golden:
         name = record.get("model") or record.get("model_key")
         raise NotMeasured(
             f"no golden of model {name}, prefix {record.get('model_prefix')}; "
-            f"there are goldens of {known}",
+            f"there are goldens of {known}: collect one (python3 -m utils.golden collect)",
             "no_golden",
         )
     told = [(differences(record, golden), golden) for golden in mine]
     matches = [golden for differs, golden in told if not differs]
     if len(matches) > 1:
         raise NotMeasured(
-            f"{' and '.join(map(str, matches))} all fit: the record says too little to choose",
+            f"{' and '.join(map(str, matches))} all fit: the record says too little to choose; "
+            "measure again with version 2 of the record",
             "ambiguous_golden",
         )
     if not matches:
         differs, nearest = min(told, key=lambda pair: (len(pair[0]), _steps_away(record, pair[1])))
-        raise NotMeasured(f"nearest is {nearest}: {'; '.join(differs)}", "no_golden")
+        if differs.keys() <= SAMPLE and _prompts(record) < min_share * nearest.key["prompts"]:
+            sent, whole = _prompts(record), nearest.key["prompts"]
+            raise TooFew(f"{sent} of the {whole} prompts of {nearest} were sent; send them all")
+        text = "; ".join(differs.values())
+        raise NotMeasured(
+            f"nearest is {nearest}: {text}; measure as it was, or collect", "no_golden"
+        )
     return matches[0]
 
 
-def differences(record: Json, golden: Golden) -> list[str]:
-    """In what a record departs from a golden, for people."""
+def _prompts(record: Json) -> int:
+    return int(record["workload"]["prompts"])
+
+
+def differences(record: Json, golden: Golden) -> dict[str, str]:
+    """In what a record departs from a golden, by name, for people."""
     key = key_of(record)
     names = [name for name, value in golden.key.items() if value is not None or name in ALWAYS]
     if not golden.imported:
@@ -55,11 +76,11 @@ def differences(record: Json, golden: Golden) -> list[str]:
         names += [name for name in key if name.startswith("sampling.") and name not in golden.key]
     if record[VERSION_KEY] != VERSION:
         names = [name for name in names if key.get(name) is not None]
-    return [
-        f"golden has {name} {_text(golden.key.get(name))}, the record {_text(key.get(name))}"
+    return {
+        name: f"golden has {name} {_text(golden.key.get(name))}, the record {_text(key.get(name))}"
         for name in names
         if name != "model" and _plain(name, golden.key.get(name)) != _plain(name, key.get(name))
-    ]
+    }
 
 
 def key_of(record: Json) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Golden:
     """One reference value.
 
     key: field → value; None where the file doesn't state it. run_lengths: AL of each run, empty
-    for an imported value.
+    for an imported value. steps: verify steps of a run, on average; None for an imported value.
     """
 
     file: str
@@ -32,6 +32,7 @@ class Golden:
     source: str
     acceptance_length: float
     run_lengths: tuple[float, ...]
+    steps: float | None = None
 
     def __str__(self) -> str:
         n = self.key["num_speculative_tokens"]
@@ -86,6 +87,7 @@ def read(path: Path) -> Iterator[Golden]:
             source=data["source"],
             acceptance_length=entry["acceptance_length"] if data["imported"] else pooled(runs),
             run_lengths=tuple(pooled([run]) for run in runs),
+            steps=sum(run["steps"] for run in runs) / len(runs) if runs else None,
         )
 
 
