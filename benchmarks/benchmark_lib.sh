@@ -127,11 +127,15 @@ _print_verdict() {
   return "$verdict"
 }
 
-# Fill an array with the NUL-terminated words that one of our modules prints.
+# Fill an array with the NUL-terminated words that one of our modules prints. The status comes as one
+# more word, because now and then bash loses it: `wait` for a process substitution can say 255.
 _capture() { # <array> <argument of python>...
-  # shellcheck disable=SC2312 # wait hands on the status
-  mapfile -d '' -t "$1" < <("${PYTHON[@]}" "${@:2}")
-  wait "$!"
+  local -n captured=$1
+  mapfile -d '' -t captured < <("${PYTHON[@]}" "${@:2}" && printf '0\0' || printf '%s\0' "$?")
+  ((${#captured[@]})) || return 3
+  local -ri status=${captured[-1]}
+  unset 'captured[-1]'
+  return "$status"
 }
 
 # The engine's output goes to its log: a process left behind must not hold the CI step's pipe open.

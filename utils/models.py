@@ -45,6 +45,12 @@ class Model:
     prompt_set: PromptSet
     eval_tasks: tuple[str, ...]
     thinking: Mapping[str, Mode]
+    ids: Mapping[str, str]
+    reasoning_parser: Mapping[str, str]
+
+    def checkpoint(self, precision: str) -> str:
+        """Hugging Face id of the weights in a precision."""
+        return self.ids.get(precision, self.id)
 
     def mode(self, thinking: str) -> Mode:
         """What to send for a thinking mode.
@@ -75,6 +81,8 @@ def load(prefix: str, path: Path = MODELS_FILE) -> Model:
         prompt_set=PromptSet(name, **_pick(data["prompt_sets"], name, "prompt set", path)),
         eval_tasks=tuple(row["eval_tasks"]),
         thinking={mode: Mode(**value) for mode, value in row["thinking"].items()},
+        ids=row.get("ids", {}),
+        reasoning_parser=row.get("reasoning_parser", {}),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from utils import schema_check
+from utils import errors, schema_check
 from utils.errors import HarnessError, NotMeasured, UsageError
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -62,7 +62,11 @@ READ_AT_ONCE = 1 << 16
 
 def parse_json(text: str) -> Any:
     """Strict JSON: NaN, Infinity and 1e999, which json.loads would accept, raise ValueError."""
-    return _DECODER.decode(text)
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except json.JSONDecodeError:
+        return _DECODER.decode(text)  # white space before it, or an error
+    return _DECODER.decode(text) if text[end:].strip(" \t\n\r") else value
 
 
 def _read(path: Path | str) -> str:
@@ -101,17 +105,25 @@ def read_yaml(path: Path, schema: str) -> Json:
     Raises:
         UsageError: it can't be read, parsed, or breaks the schema.
     """
+    data = parse_yaml(path)
+    if problem := schema_problem(data, schema):
+        raise UsageError(f"{path}: {problem} (schema {schema})")
+    return data  # type: ignore[no-any-return]  # the schema says that it is an object
+
+
+def parse_yaml(path: Path) -> Any:
+    """Strict YAML: no key twice, finite numbers, `on` and `off` are words.
+
+    Raises:
+        UsageError: it can't be read or parsed.
+    """
     import yaml
 
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         detail = " ".join(str(error).split())
         raise UsageError(f"{path}: can't be read as YAML ({detail})") from error
-    problem = schema_problem(data, schema)
-    if problem:
-        raise UsageError(f"{path}: {problem} (schema {schema})")
-    return data  # type: ignore[no-any-return]  # the schema says that it is an object
 
 
 @cache
@@ -225,3 +237,9 @@ def schema_problem(data: Any, schema: str) -> str | None:
 
 def _shorten(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+if __name__ == "__main__":
+    from utils import record_kinds
+
+    raise SystemExit(errors.run(record_kinds.main))

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.speculating import MODEL, SpeculatingServer
 from utils import records
 from utils.acceptance import measure as instrument
+from utils.acceptance import meter
 from utils.errors import NotMeasured
 from utils.evals import al_record, speedbench, speedbench_al
 
@@ -27,6 +28,8 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 1.0)
+    monkeypatch.setattr(instrument, "FLUSH_PATIENCE_S", 0.5)
+    monkeypatch.setattr(meter, "SETTLE_INTERVAL_S", 0.05)
 
 
 def run(server: SpeculatingServer, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
@@ -147,6 +150,41 @@ def test_nothing_accepted_is_red_as_an_inactive_drafter(prompts: Path, tmp_path:
     status, record = measured((), prompts, tmp_path / "al.json", accept=0.0)
     assert status == 1
     assert record["acceptance_length"] == 1.0
+
+
+def test_an_al_that_the_environment_would_force_is_no_measurement(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "1.002")
+    status, record = measured((), prompts, tmp_path / "al.json", accept=0.0)
+    assert (status, record["reason"]) == (3, "not_a_forced_value")
+    status, record = measured((), prompts, tmp_path / "al.json", "--no-gate", accept=0.5)
+    assert status == 0
+
+
+def test_all_turns_are_a_mode_of_its_own(prompts: Path, tmp_path: Path) -> None:
+    rows = [
+        {"question_id": f"q{i}", "category": "chat", "turns": [f"first {i}", "and then?"]}
+        for i in range(3)
+    ]
+    talks = tmp_path / "talks.jsonl"
+    talks.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = ("--no-gate", "--prompts", str(talks), "--num-prompts", "3", "--category", "chat")
+    payloads = set()
+    for turns, requests in (("first", 3), ("all", 6)):
+        _, record = measured((), prompts, tmp_path / "al.json", *more, "--turns", turns)
+        assert record["error"] is None
+        workload = record["workload"]
+        assert (workload["turns"], workload["requests"]) == (turns, requests)
+        assert len(record["raw"]["requests"]) == requests
+        payloads |= {workload["payload_sha256"], workload["prompts_sha256"]}
+    assert len(payloads) == 4
+
+
+def test_how_the_client_kept_up_is_in_the_record(prompts: Path, tmp_path: Path) -> None:
+    _, record = measured(("slow",), prompts, tmp_path / "al.json", "--no-gate")
+    assert record["raw"]["client"]["reached_concurrency"] == 4
+    assert "client_keeps_up" in [check["name"] for check in record["checks"]]
 
 
 def test_every_sampling_field_is_sent(prompts: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.cli.test_speedbench_al import measured, run
 from tests.fakes.dialects import DIALECTS
 from tests.fakes.speculating import SpeculatingServer
 from utils.acceptance import measure as instrument
-from utils.acceptance import preflight
+from utils.acceptance import meter, preflight
 from utils.evals import speedbench
 
 BY_DELIVERED_TOKENS = {
@@ -38,8 +38,9 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 3.0)
-    monkeypatch.setattr(instrument, "FLUSH_PATIENCE_S", 1.0)
+    monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 2.0)
+    monkeypatch.setattr(instrument, "FLUSH_PATIENCE_S", 0.5)
+    monkeypatch.setattr(meter, "SETTLE_INTERVAL_S", 0.05)
     monkeypatch.setattr(preflight, "PROBE_DEADLINE_S", 1.0)
 
 
@@ -94,6 +95,7 @@ def test_a_head_of_which_nothing_is_accepted_measures_exactly_one(
         ("sglang-0.5.23", ["foreign"], "server_requests_equal_ours"),
         ("sglang-0.5.13", ["foreign"], "server_requests_equal_ours"),
         ("sglang-0.5.23", ["lossy"], "speculative_accept_threshold_acc=0.9"),
+        ("sglang-0.5.23", ["adaptive"], "draft_length_is_fixed: .*speculative_adaptive"),
         ("sglang-0.5.23", ["reset"], "the server restarted"),
         ("sglang-0.5.23", ["drift"], "counters still move"),
         ("sglang-0.5.23", ["json_metrics"], "instead of Prometheus text"),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import unittest.mock
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,17 +30,6 @@ STATUS = {"pass": 0, "fail": 1, "unusable": 2, "not_measured": 3}
 ALL = sorted(path for kind in STATUS for path in (CASES / kind).iterdir())
 
 
-def gate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The script by path, from within the folder that it judges."""
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        cwd=folder,
-        text=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100"},
-    )
-
-
 @contextlib.contextmanager
 def inside(folder: Path) -> Iterator[None]:
     before = Path.cwd()
@@ -50,20 +40,29 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def run_main(folder: Path, arguments: list[str]) -> tuple[int, str]:
+@dataclass
+class Done:
+    """What a command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def gate(folder: Path, *arguments: str) -> Done:
     """The gate as the script runs it, in this process: a hundred cases are then a second's work."""
-    output = io.StringIO()
+    output, complaints = io.StringIO(), io.StringIO()
     with (
         inside(folder),
         contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(output),
+        contextlib.redirect_stderr(complaints),
         unittest.mock.patch.dict(os.environ, {"COLUMNS": "100"}),
     ):
         try:
             status = errors.run(lambda: validate_scores.main(arguments))
         except SystemExit as exit_:  # argparse's
             status = int(exit_.code or 0)
-    return status, output.getvalue()
+    return Done(status, output.getvalue(), complaints.getvalue())
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -76,8 +75,10 @@ def test_case(case: Path, tmp_path: Path) -> None:
     file = work / "arguments.txt"
     text = file.read_text().replace("{cases}", str(CASES)) if file.exists() else ""
 
-    status, output = run_main(work, shlex.split(text))
-
+    before = sorted(work.rglob("*"))
+    done = gate(work, *shlex.split(text))
+    assert sorted(work.rglob("*")) == before
+    status, output = done.returncode, done.stdout + done.stderr
     if output.startswith("usage:"):  # its layout is argparse's own, and changes with Python
         output = output.splitlines(keepends=True)[-1]
     assert status == STATUS[case.parent.name], output
@@ -95,6 +96,8 @@ def test_every_case_has_its_expected_output() -> None:
 def test_output_as_json() -> None:
     done = gate(CASES / "fail" / "failed_beats_not_measured", "--json")
     report = json.loads(done.stdout)
+    assert done.stdout == json.dumps(report, indent=2, sort_keys=True) + "\n"
+    assert report["ignored"] == []
     outcomes = [verdict["outcome"] for verdict in report["verdicts"]]
     assert outcomes == ["not_measured", "not_measured", "fail"]
     assert report["summary"] == "0 passed, 1 failed, 2 not measured"
@@ -104,22 +107,22 @@ def test_output_as_json() -> None:
 def test_output_as_junit(tmp_path: Path) -> None:
     junitparser = pytest.importorskip("junitparser")
     file = tmp_path / "gate.xml"
-    done = gate(CASES / "fail" / "failed_beats_not_measured", "--junit", str(file))
-    suite = junitparser.JUnitXml.fromfile(str(file))
-    assert (suite.tests, suite.failures, suite.errors) == (3, 1, 2)
-    assert done.returncode == 1
-    assert done.stdout.endswith("0 passed, 1 failed, 2 not measured\n")
+    case = CASES / "not_measured" / "e14_five_prompts"
+    done = gate(case, "--junit", str(file), "--expected-concs", "32")
+    document = junitparser.JUnitXml.fromfile(str(file))
+    assert (document.tests, document.failures, document.errors) == (2, 0, 1)
+    assert done.returncode == 3
+    assert done.stdout.endswith("1 passed, 1 inconclusive\n")
+    gate(CASES / "fail" / "failed_beats_not_measured", "--junit", str(file))
+    document = junitparser.JUnitXml.fromfile(str(file))
+    assert (document.tests, document.failures, document.errors) == (3, 1, 2)
+    [failed] = [case for suite in document for case in suite if case.is_failure]
+    assert (failed.classname, failed.name) == ("gsm8k conc=1", "exact_match,strict-match")
 
 
 def test_junit_without_its_package_says_so(tmp_path: Path) -> None:
-    (tmp_path / "junitparser.py").write_text("raise ImportError\n")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--junit", str(tmp_path / "gate.xml")],
-        cwd=CASES / "pass" / "planned_run",
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    with unittest.mock.patch.dict(sys.modules, {"junitparser": None}):
+        done = gate(CASES / "pass" / "planned_run", "--junit", str(tmp_path / "gate.xml"))
     assert done.returncode == 2
     assert "junitparser" in done.stderr
 
@@ -127,7 +130,9 @@ def test_junit_without_its_package_says_so(tmp_path: Path) -> None:
 def test_explain_prints_the_evidence_of_one_cell() -> None:
     case = CASES / "fail" / "one_point_of_two_below"
     done = gate(case, "--explain", "gsm8k conc=1")
-    assert json.loads(done.stdout)["evidence"] == ["results_gsm8k_conc1.json"]
+    told = json.loads(done.stdout)
+    assert told["evidence"] == ["results_gsm8k_conc1.json"]
+    assert done.stdout == json.dumps(told, indent=2, sort_keys=True) + "\n"
     assert done.returncode == 0
     assert gate(case, "--explain", "gsm8k conc=32").returncode == 1
     wrong = gate(case, "--explain", "gsm8k conc=64")
@@ -147,6 +152,13 @@ def test_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 passed")
 
 
+def test_runs_by_path_from_within_the_folder_that_it_judges() -> None:
+    case = CASES / "fail" / "one_point_of_two_below"
+    done = subprocess.run([sys.executable, str(SCRIPT)], cwd=case, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == (case / "expected.txt").read_text()
+
+
 def test_worst_verdicts_come_last() -> None:
     lines = gate(CASES / "fail" / "failed_beats_not_measured").stdout.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["NOT_MEASURED", "NOT_MEASURED", "FAIL"]
@@ -156,3 +168,26 @@ def test_missing_directory_is_bad_usage(tmp_path: Path) -> None:
     done = gate(tmp_path, "--results-dir", "nowhere")
     assert done.returncode == 2
     assert "no such directory" in done.stderr
+
+
+def test_the_failsafe_fails_twice_over() -> None:
+    """CI feeds it to the gate; each of the two gates alone must turn it red."""
+    done = gate(ROOT / "tests" / "failsafe")
+    assert done.returncode == 1
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL ")]
+    assert [line.split(":")[0].removeprefix("FAIL").strip() for line in failed] == [
+        "gsm8k conc=32",
+        "AL on N=2",
+    ]
+
+
+def test_output_is_one_piece_and_any_folder_may_be_judged(tmp_path: Path) -> None:
+    """Files in folders below, hidden ones and links left out."""
+    case = CASES / "pass" / "exactly_at_the_threshold"
+    shutil.copytree(case, tmp_path / "a" / "b")
+    shutil.copytree(CASES / "fail" / "below_threshold", tmp_path / "a" / ".hidden")
+    (tmp_path / "a" / "link").symlink_to(CASES / "fail" / "below_threshold")
+    (tmp_path / "a" / "b" / "meta_env.json").rename(tmp_path / "a" / "meta_env.json")
+    (tmp_path / "a" / "results_folder.json").mkdir()
+    done = gate(tmp_path, "--results-dir", "a")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 passed")

@@ -141,7 +141,6 @@ def vllm_last(steps: Sequence[int], n: int) -> dict[str, Any]:
 def sglang_rows(
     state: State, rank: int, streaming_label: bool, **more: str
 ) -> Iterator[tuple[str, Mapping[str, object], object]]:
-    r = state.ranks[rank]
     label = {"engine_type": "unified", "model_name": state.model, **more}
     scheduler = {**label, "tp_rank": 0, "dp_rank": rank}
     yield "sglang:num_running_reqs", scheduler, state.busy
@@ -250,7 +249,8 @@ def dynamo_pages(rows: Callable[..., Any], spell: tuple[str, str]) -> dict[str, 
                 return "", TEXT
             labels = {"dynamo_namespace": "dynamo", "worker_id": f"w{rank}"}
             text = _lines(rows(state, rank, **labels, dynamo_component="decode")) * 2
-            prefill = State(state.model, state.n, [Rank([7] * (state.n + 1))] * 2, set())
+            mine = Rank([7] * (state.n + 1), state.ranks[rank].requests)
+            prefill = State(state.model, state.n, [mine] * 3, set())
             text += _lines(rows(prefill, rank, **labels, dynamo_component="prefill"))
             return text.replace(*spell), TEXT
 
@@ -266,7 +266,7 @@ def dynamo_pages(rows: Callable[..., Any], spell: tuple[str, str]) -> dict[str, 
 def atom_page(state: State) -> Page:
     """A snapshot, computed anew every so often."""
     taken, text = state.snapshot
-    if time.time() - taken > 0.6 and "stale" not in state.faults or not text:
+    if (time.time() - taken > 0.6 and "stale" not in state.faults) or not text:
         taken, rows = time.time(), []
         r = state.ranks[0]
         rows += [("atom:requests_running", {}, state.busy)]

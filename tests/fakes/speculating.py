@@ -63,7 +63,8 @@ class SpeculatingServer:
     async def info(self, _: web.Request) -> web.Response:
         lossy = {"speculative_accept_threshold_acc": 0.9} if "lossy" in self.faults else {}
         tokens = {"speculative_num_draft_tokens": self.n + 1}
-        return web.json_response({**(self.dialect.info or {}), **tokens, **lossy})
+        more = {"speculative_adaptive": "adaptive" in self.faults}
+        return web.json_response({**(self.dialect.info or {}), **tokens, **more, **lossy})
 
     async def metrics(self, request: web.Request) -> web.Response:
         self.scrapes += 1

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from tests.perf.measure import Line
 
-SHARED = {"__init__", "__main__", "measure", "load_json"}
+SHARED = {
+    "__init__",
+    "__main__",
+    "measure",
+    "load_json",
+    "mock_server",
+    "our_client",
+    "small_client",
+}
 BENCHES = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
 NAMES = [name for name in BENCHES if name not in SHARED]
 

@@ -19,8 +19,8 @@ SCHEMAS = sorted((ROOT / "utils" / "schemas").glob("*.json"))
 SHELL = sorted([*ROOT.glob("benchmarks/**/*.sh"), *ROOT.glob("runners/*.sh"), ROOT / ".ci" / "run"])
 RECIPES = sorted(ROOT.glob("benchmarks/*_node/*.sh"))
 MODULES = sorted((ROOT / "utils").rglob("*.py"))
-# Records of version 1 are other people's, and meta_env.json has other writers too.
-FOREIGN = {"al_record_v1", "meta_env"}
+# Other people's files, and meta_env.json, which has other writers too.
+FOREIGN = {"al_record_v1", "inferencex_agg", "lm_eval_results", "meta_env"}
 
 
 def objects(schema: Any, where: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:

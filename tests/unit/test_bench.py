@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,12 @@ def test_prompts_have_the_asked_length_and_are_all_different(
     texts = [p.messages[0]["content"] for p in bench.build_prompts(args, ["a b c", "d e"])]
     assert [10 + len(text.split()) for text in texts] == [64] * 5
     assert len(set(texts)) == 5
+
+
+def test_prompts_of_long_words_have_the_asked_length_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut between words they would lack a tenth of it."""
+    monkeypatch.setattr(bench, "_count", lambda session, args, text: 10 + len(text) // 4)
+    args = argparse.Namespace(isl=40, num_prompts=3, base_url="http://h", model="m")
+    words = ["incomprehensibilities of\n\n the", "antidisestablishmentarianism"]
+    texts = [str(p.messages[0]["content"]) for p in bench.build_prompts(args, words)]
+    assert [10 + len(text) // 4 for text in texts] == [40] * 3

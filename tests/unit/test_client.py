@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,9 @@ SECRET = "sk-very-secret"
 
 
 def prompts(count: int, **more: Any) -> list[Prompt]:
-    return [Prompt(f"q{i}", ({"role": "user", "content": f"say {i}"},), **more) for i in range(count)]
+    return [
+        Prompt(f"q{i}", ({"role": "user", "content": f"say {i}"},), **more) for i in range(count)
+    ]
 
 
 def send(
@@ -176,9 +177,9 @@ def test_a_slow_server_is_not_a_silent_one() -> None:
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    yield SECRET
+    return SECRET
 
 
 def test_the_api_key_goes_into_the_header_and_nowhere_else(

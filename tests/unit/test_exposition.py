@@ -3,8 +3,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from utils.acceptance.exposition import Series, parse, select
+from utils.acceptance.exposition import Series, parse, reader, select
 from utils.errors import NotMeasured
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -68,3 +70,36 @@ def test_a_series_twice_counts_once_unless_it_contradicts_itself() -> None:
 
 def test_series_names_itself() -> None:
     assert str(Series("http://h/metrics", "a", (("b", "c"),))) == 'a{b="c"} at http://h/metrics'
+
+
+PIECES = st.sampled_from(
+    [
+        *(DRAFTS, "{", "}", 'engine="0"', 'a="\\', '"', ",", " ", "1", "1e3", "NaN", "+Inf", "-"),
+        *("# TYPE ", "# HELP ", "# EOF", " counter", " # {", "\n", "\t", "\r", "é", "\x00"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=25).map("".join), st.sampled_from(["", "openmetrics-text"]))
+def test_any_text_is_samples_or_one_named_error(text: str, content_type: str) -> None:
+    try:
+        samples = parse(text, "u", content_type)
+    except NotMeasured:
+        return
+    assert all(isinstance(value, float) for value in samples.values())
+
+
+@given(
+    st.integers(0, 10**15), st.sampled_from(["{}", "{}.0", "{:e}", "{:.1f}", "{} 1700000000000"])
+)
+def test_numbers_survive_every_notation(value: int, notation: str) -> None:
+    written = notation.format(value)
+    assert values(f'{DRAFTS}{{engine="0"}} {written}\n') == [float(written.split()[0])]
+
+
+def test_two_spellings_of_a_series_are_one() -> None:
+    read = reader({"vllm_": "vllm:"})
+    page = f"{DRAFTS} 3\n{DRAFTS.replace(':', '_')} 3\n"
+    assert read(page, "u", "", {}) == {Series("u", DRAFTS, ()): 3}
+    with pytest.raises(NotMeasured, match="given twice"):
+        read(page.replace("3", "4", 1), "u", "", {})

@@ -20,6 +20,17 @@ def test_parse_json_refuses_what_is_not_a_number(text: str) -> None:
         records.parse_json(text)
 
 
+@pytest.mark.parametrize("text", ["1", " 1", "1\n", "\r\n\t 1 \n"])
+def test_parse_json_allows_white_space(text: str) -> None:
+    assert records.parse_json(text) == 1
+
+
+@pytest.mark.parametrize("text", ["", " ", "1 2", "1,", "1\x0b", "\ufeff1", "{} {}", "[1]]"])
+def test_parse_json_wants_one_value(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        records.parse_json(text)
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_parse_json_keeps_numbers(value: float) -> None:
     assert records.parse_json(json.dumps(value)) == value

@@ -37,5 +37,5 @@ def masked(argv: Sequence[str]) -> list[str]:
             shown.append("***")
         else:
             shown.append(f"{name}=***" if is_secret and equals else word)
-        hide = is_secret and not equals or (hide and not word.startswith("--"))
+        hide = (is_secret and not equals) or (hide and not word.startswith("--"))
     return shown

@@ -83,7 +83,9 @@ def examine(target: Target, requests: int, output_len: int, asked: Asked) -> Rep
         NotMeasured: there is no valid window.
         UsageError: N is neither given nor told by the server.
     """
-    load = Load(target.base_url, target.model, {"temperature": 0.0, "top_p": 1.0}, {}, output_len, 4)
+    load = Load(
+        target.base_url, target.model, {"temperature": 0.0, "top_p": 1.0}, {}, output_len, 4
+    )
     texts = [f"{TEXTS[i % len(TEXTS)]} ({i})" for i in range(requests)]
     prompts = [
         Prompt(f"conformance/{i}", ({"role": "user", "content": text},))
@@ -138,7 +140,11 @@ def _figures(
 
 
 def _why(counts: Counts) -> str:
-    return "steps without a draft are counted" if counts.all_steps else "another count"
+    if counts.all_steps:
+        return "steps without a draft are counted"
+    if counts.delivered_only:
+        return "merged chunks, or tokens without text (a stop token's) that made no chunk"
+    return "another count"
 
 
 def _requests(answers: Sequence[Answer]) -> Iterator[Figure]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from utils.acceptance import checks, client, estimate, outputs, preflight, tally, window
+from utils.acceptance import arithmetic, checks, client, estimate, outputs, preflight, tally, window
 from utils.acceptance.checks import Asked, Check, Readback
 from utils.acceptance.client import Answer, Load, Pace, Prompt
 from utils.acceptance.engines import Counts, Engine
 from utils.acceptance.estimate import Estimate
 from utils.acceptance.exposition import Samples
+from utils.acceptance.meter import Enough, Meter
 from utils.acceptance.preflight import Said, Target
 from utils.acceptance.tally import Tally, request_rows
-from utils.acceptance.window import Meter, Scrape
+from utils.acceptance.window import Scrape
 from utils.errors import NotMeasured
 
 __all__ = ["Derived", "Observation", "Target", "derive", "observe", "request_rows"]
@@ -79,7 +80,7 @@ def observe(
     )
 
 
-def _all_counted(meter: Meter, before: Scrape, answers: Sequence[Answer]) -> window.Enough:
+def _all_counted(meter: Meter, before: Scrape, answers: Sequence[Answer]) -> Enough:
     """Whether the server has counted as many requests as we had answers."""
     ok = sum(answer.ok for answer in answers)
 
@@ -109,11 +110,7 @@ def derive(
         NotMeasured: the scrapes don't make a window, or no step was counted in it.
     """
     found = tally.count(engine, asked.method, before, after, answers)
-    counts, source = found.counts, tally.source_of(engine, before)
-    endpoints = {series.endpoint for series in before.samples}
-    proven = bool(endpoints) and all(
-        window.one_process(before, after, source, endpoint) for endpoint in endpoints
-    )
+    counts = found.counts
     figures = estimate.estimate(
         accepted=counts.accepted,
         steps=counts.steps,
@@ -121,13 +118,14 @@ def derive(
         per_position=counts.per_position,
         rows=request_rows(engine, asked.method, answers),
     )
+    proven = window.proven(before, after, tally.source_of(engine, before))
+    said = replace(readback or Readback(), one_process=proven)
     return Derived(
         found,
         figures,
         (
-            *checks.run(
-                asked, found, answers, replace(readback or Readback(), one_process=proven), pace
-            ),
+            *checks.run(asked, counts, answers, said, pace),
+            *arithmetic.run(asked, found, answers),
             *outputs.run(asked, answers),
         ),
     )

@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 import requests
 
 from utils.acceptance import client, engines, window
+from utils.acceptance import meter as meters
 from utils.acceptance.checks import Asked
 from utils.acceptance.client import Load, Pace, Prompt
 from utils.acceptance.engines import NO_METRICS, Engine, Source, Speculation
 from utils.acceptance.exposition import select
-from utils.acceptance.window import LOCAL, Meter
+from utils.acceptance.meter import LOCAL, Meter
 from utils.errors import NotMeasured
 from utils.serving import listeners
 
@@ -143,7 +144,7 @@ def _json(session: requests.Session, target: Target, path: str) -> dict[str, Any
     try:
         response = session.get(
             url,
-            timeout=window.SCRAPE_TIMEOUT_S,
+            timeout=meters.SCRAPE_TIMEOUT_S,
             headers=client.api_headers(),
             allow_redirects=False,
         )
@@ -202,7 +203,7 @@ def _probed(found: Meter) -> window.Scrape:
         except NotMeasured as error:
             if error.reason != "no_metrics" or time.monotonic() > end:
                 raise
-        time.sleep(window.SETTLE_INTERVAL_S)
+        time.sleep(meters.SETTLE_INTERVAL_S)
 
 
 def _ranks(scrape: window.Scrape, found: Meter, expected: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import requests
 
-from utils.acceptance import client, engines, window
+from utils.acceptance import client, engines, meter, window
 from utils.acceptance.engines import Engine
 from utils.acceptance.exposition import parse
 from utils.errors import NotMeasured
@@ -47,7 +47,7 @@ def recognise(base_url: str, metrics_urls: Sequence[str]) -> Recognised:
 
 def _by_page(session: requests.Session, url: str, adapters: Sequence[Engine]) -> Recognised | None:
     try:
-        page = window.get(session, url)
+        page = meter.get(session, url)
     except NotMeasured:
         return None
     content_type = page.headers.get("content-type", "")
@@ -82,7 +82,7 @@ def _owner(session: requests.Session, base_url: str) -> str | None:
     """`owned_by` of the served models."""
     session.headers.update(client.api_headers())
     try:
-        models = window.get(session, f"{base_url}/v1/models").json().get("data") or [{}]
+        models = meter.get(session, f"{base_url}/v1/models").json().get("data") or [{}]
     except (NotMeasured, ValueError, AttributeError):
         return None
     owner = models[0].get("owned_by")

@@ -53,31 +53,8 @@ def begin(
             "method": args.spec_method or plan.get("spec_decoding"),
             **{name: plan.get(name) for name in SPECULATION[1:]},
         },
-        "workload": {
-            "dataset": prompts.dataset,
-            "dataset_revision": prompts.revision,
-            "proxy": prompts.proxy,
-            "prompts_sha256": prompts.sha256,
-            "payload_sha256": client.payload_digest(load, prompts.prompts, engine.engine),
-            "prompts": len(prompts.prompts),
-            "requests": len(client.planned(prompts.prompts)),
-            "turns": args.turns,
-            "endpoint": load.endpoint,
-            "sampling": dict(load.sampling),
-            "chat_template_kwargs": dict(load.chat_template_kwargs),
-            "concurrency": load.concurrency,
-        },
-        "server": {
-            "base_url": load.base_url,
-            "metrics_urls": args.metrics_url or [],
-            "recognised_by": engine.by,
-            "engine_version": None,
-            "argv": None,
-            "image": os.environ.get("IMAGE") or None,
-            "prefix_caching": None,
-            "varying_draft_length": [],
-            "forced_acceptance_lengths": [],
-        },
+        "workload": _workload(args, load, prompts, engine),
+        "server": _server(args, load, engine),
         "raw": {"before": None, "after": None, "requests": [], "client": None},
         "run": {
             "run_id": plan.get("run_id"),
@@ -86,6 +63,39 @@ def begin(
             "started": records.utc_now(),
             "finished": None,
         },
+    }
+
+
+def _workload(
+    args: argparse.Namespace, load: client.Load, prompts: PromptFile, engine: Recognised
+) -> Json:
+    return {
+        "dataset": prompts.dataset,
+        "dataset_revision": prompts.revision,
+        "proxy": prompts.proxy,
+        "prompts_sha256": prompts.sha256,
+        "payload_sha256": client.payload_digest(load, prompts.prompts, engine.engine),
+        "prompts": len(prompts.prompts),
+        "requests": len(client.planned(prompts.prompts)),
+        "turns": args.turns,
+        "endpoint": load.endpoint,
+        "sampling": dict(load.sampling),
+        "chat_template_kwargs": dict(load.chat_template_kwargs),
+        "concurrency": load.concurrency,
+    }
+
+
+def _server(args: argparse.Namespace, load: client.Load, engine: Recognised) -> Json:
+    return {
+        "base_url": load.base_url,
+        "metrics_urls": args.metrics_url or [],
+        "recognised_by": engine.by,
+        "engine_version": None,
+        "argv": None,
+        "image": os.environ.get("IMAGE") or None,
+        "prefix_caching": None,
+        "varying_draft_length": [],
+        "forced_acceptance_lengths": [],
     }
 
 

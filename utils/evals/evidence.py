@@ -87,7 +87,7 @@ def _place(found: Evidence, name: str, data: Any) -> bool:
         NotMeasured: it is one, and can't be used.
     """
     if al_record.is_al_record(data):
-        found.al.append((name, al_record.checked(Path(name), data)))
+        found.al.append((name, _al(name, data)))
     elif score_files.is_score_file(data):
         found.take_score(score_files.read(name, data), found.logs)
     elif throughput_files.is_throughput_file(data):
@@ -95,6 +95,16 @@ def _place(found: Evidence, name: str, data: Any) -> bool:
     else:
         return False
     return True
+
+
+def _al(name: str, data: Json) -> Json:
+    try:
+        return al_record.checked(Path(name), data)
+    except NotMeasured as error:
+        text = str(error).removeprefix(f"{name}: ")
+        raise NotMeasured(
+            f"{text}: measure again with the AL eval of here", error.reason
+        ) from error
 
 
 def _folders(root: str, folder: str) -> Iterator[tuple[str, list[str]]]:

@@ -93,11 +93,14 @@ def _read(found: Expected, path: Path, schema: str | None) -> Json | None:
     try:
         data = records.read_json(path)
     except NotMeasured as error:
-        found.problems.append(unusable(path.name, NotMeasured(str(error), "unreadable")))
+        text = str(error).removeprefix(f"{path}: ")
+        text = f"{text}; its run writes it, start that again"
+        found.problems.append(unusable(path.name, NotMeasured(text, "unreadable")))
         return None
     problem = records.schema_problem(data, schema) if schema else _meta_problem(data)
     if problem:
-        found.problems.append(unusable(path.name, NotMeasured(problem, "wrong_shape")))
+        text = f"{problem}; its run writes it, start that again"
+        found.problems.append(unusable(path.name, NotMeasured(text, "wrong_shape")))
         return None
     return dict(data)
 
@@ -138,7 +141,8 @@ def _differ(what: str, told: Mapping[str, str]) -> Verdict:
         what,
         "agreement",
         reason="sources_differ",
-        detail="; ".join(f"{source} says {value}" for source, value in told.items()),
+        detail="; ".join(f"{source} says {value}" for source, value in told.items())
+        + "; correct the one that is wrong",
         evidence=tuple(source for source in told if not source.startswith("--")),
     )
 
@@ -194,7 +198,7 @@ def _failed_points(meta: Json) -> list[Verdict]:
                 f"conc={conc}",
                 "batch",
                 reason="failed_point",
-                detail=f"{META_ENV} calls this point {word}; see its log",
+                detail=f"{META_ENV} calls this point {word}; see its lm_eval log, run it again",
                 evidence=(META_ENV,),
             )
         )

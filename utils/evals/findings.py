@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from utils.evals.evidence import PLAN
 from utils.verdicts import Outcome, Verdict
 
+SHOWN = 4
+
 
 def unmeasured(
     cell: str, check: str, reason: str, detail: str, evidence: tuple[str, ...] = ()
@@ -22,7 +24,8 @@ def missing(cell: str, check: str) -> Verdict:
 
 
 def duplicate(cell: str, check: str, names: Sequence[str]) -> Verdict:
-    text = f"{len(names)} results of one cell: {', '.join(names)}; keep one, know why"
+    shown = ", ".join(names[:SHOWN]) + (" and others" if len(names) > SHOWN else "")
+    text = f"{len(names)} results of one cell: {shown}; keep one, know why"
     return unmeasured(cell, check, "duplicate", text, tuple(names))
 
 

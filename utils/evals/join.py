@@ -69,9 +69,10 @@ class Join:
             names = tuple(name for name, _ in group)
             due = (thinking, n) in wanted or not (wanted or forbidden)
             odd = findings.odd_one(cell, AL, names, due)
-            yield odd or self._judge_al(cell, group[0][1], names)
+            yield odd or self.judge_al(cell, group[0][1], names)
 
-    def _judge_al(self, cell: str, record: Json, names: tuple[str, ...]) -> Verdict:
+    def judge_al(self, cell: str, record: Json, names: tuple[str, ...]) -> Verdict:
+        """A verdict on one record, whatever else there is."""
         from utils.golden import gate
 
         run = record.get("run", {})
@@ -97,9 +98,10 @@ class Join:
             names = tuple(file.name for file in group)
             due = key in wanted or self.asked.plan is None
             odd = findings.odd_one(cell, throughput_files.CHECK, names, due)
-            yield odd or self._judge_throughput(cell, group[0])
+            yield odd or self.judge_throughput(cell, group[0])
 
-    def _judge_throughput(self, cell: str, file: Serving) -> Verdict:
+    def judge_throughput(self, cell: str, file: Serving) -> Verdict:
+        """A verdict on one file, whatever else there is."""
         said = dict(file.said)
         try:
             self.run.check(started=_time(said.pop("started", None)), **said)

@@ -38,7 +38,7 @@ class ScorePoints:
             if point in self.judged:
                 self.again.setdefault(point, []).append(file.name)
             else:
-                self.judged[point] = self._judge(file, task, logs)
+                self.judged[point] = self.judge(file, task, logs)
             first, put = self.protocols.setdefault(task, (file.name, protocol))
             if protocol != put:
                 differs = score_files.protocol_difference(put, protocol)
@@ -50,7 +50,7 @@ class ScorePoints:
 
     def verdicts(self) -> Iterator[Verdict]:
         """One for every point that was asked for or came back."""
-        wanted = self._wanted({task for task, _ in self.judged})
+        wanted = self.wanted({task for task, _ in self.judged})
         for point in sorted(wanted | self.judged.keys()):
             if (verdict := self.judged.get(point)) is None:
                 yield findings.missing(_cell(*point), "score")
@@ -63,13 +63,14 @@ class ScorePoints:
                 yield findings.unexpected(_cell(*point), "score", verdict.evidence)
         yield from self.differing
 
-    def _wanted(self, tasks: Iterable[str]) -> set[Point]:
+    def wanted(self, tasks: Iterable[str]) -> set[Point]:
         """By the plan; without one, every task that came back is due at every concurrency."""
         if self.asked.plan:
             return {(c["task"], c["concurrency"]) for c in self.asked.cells("score")}
         return {(t, conc) for t in tasks or {"score"} for conc in self.asked.concurrencies}
 
-    def _judge(self, file: ScoreFile, task: str, logs: Container[str]) -> Verdict:
+    def judge(self, file: ScoreFile, task: str, logs: Container[str]) -> Verdict:
+        """A verdict on one task of one file, whatever else there is."""
         cell, metric, evidence = _cell(task, file.concurrency), "score", (file.name,)
         try:
             self.run.check(started=file.started, model=file.model)

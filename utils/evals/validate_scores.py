@@ -12,6 +12,7 @@ if not __package__:  # run by path: the repository root stands in for our own fo
 import argparse
 import gc
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -127,7 +128,7 @@ def _share(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
+        value = math.nan
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number in 0..1")
     return value

@@ -54,6 +54,8 @@ def load(folder: Path) -> Registry:
         UsageError: a file can't be read, breaks its schema, contradicts itself, or gives a key that
             another one gives too.
     """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder of golden files")
     goldens = [golden for path in golden_files(folder) for golden in read(path)]
     seen: dict[str, Golden] = {}
     for golden in goldens:

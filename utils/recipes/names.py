@@ -55,3 +55,11 @@ def parse(file_name: str) -> RecipeName:
         )
     model, precision, hw, engine, suffix = match.groups()
     return RecipeName(model, precision, hw, engine, speculative=suffix is not None)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Versions in order; what follows the numbers (`.post1`, `rc2`) is passed over."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    if not found:
+        raise UsageError(f"{version!r} is no version, want numbers and dots")
+    return tuple(map(int, found[0].split(".")))

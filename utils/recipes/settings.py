@@ -61,6 +61,14 @@ def plain(text: str) -> str:
     return text
 
 
+def version(text: str) -> str:
+    try:
+        names.version_key(text)
+    except UsageError as error:
+        raise ValueError("want a version, e.g. 0.32.0") from error
+    return text
+
+
 def stem(text: str) -> str:
     if not re.fullmatch(r"[\w.@+-]+", text) or text.startswith("."):
         raise ValueError("want a file name without a folder or blanks")
@@ -88,6 +96,7 @@ VARIABLES: dict[str, Callable[[str], Any]] = {
     "RESULT_DIR": plain,
     "RESULT_FILENAME": stem,
     "PORT": port,
+    "ENGINE_VERSION": version,
     "SERVER_READY_TIMEOUT_S": positive,
     "SYNTHETIC_ACCEPTANCE": boolean,
     "DRY_RUN": one_of("0", "1"),

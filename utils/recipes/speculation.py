@@ -131,7 +131,12 @@ def _near(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
     return models.near(name, known)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def arguments(argv: Sequence[str] | None = None) -> list[str]:
+    """The engine's arguments, from the command line of this module.
+
+    Raises:
+        UsageError: as `parse`, or the caller's label says another method.
+    """
     parser = argparse.ArgumentParser(prog="utils.recipes.speculation", description=__doc__)
     parser.add_argument("--engine", required=True, help="vllm or sglang")
     parser.add_argument("--method", required=True)
@@ -145,7 +150,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"SPEC_DECODING is {options.label!r}, but this recipe speculates with {found.method!r};"
             " unset it, the recipe says which"
         )
-    sys.stdout.write("".join(f"{word}\0" for word in found.arguments()))
+    return found.arguments()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    sys.stdout.write("".join(f"{word}\0" for word in arguments(argv)))
     return errors.PASS
 
 

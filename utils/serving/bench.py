@@ -113,18 +113,21 @@ def build_prompts(args: argparse.Namespace, texts: Sequence[str]) -> list[Prompt
 
 
 def _fill(session: requests.Session, args: argparse.Namespace, source: Any, number: int) -> str:
-    """Whole words up to the asked length, found by bisection; the number makes each one unique."""
-    words = f"Request {number}.".split()
-    while _count(session, args, " ".join(words)) < args.isl:
-        words += next(source).split()
-    low, high = 2, len(words)
+    """Text up to the asked length, found by bisection; the number makes each one unique.
+
+    It is cut between characters: cut between words, short prompts would lack several percent.
+    """
+    start = text = f"Request {number}."
+    while _count(session, args, text) < args.isl:
+        text += " " + " ".join(next(source).split())
+    low, high = len(start), len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        if _count(session, args, " ".join(words[:middle])) <= args.isl:
+        if _count(session, args, text[:middle]) <= args.isl:
             low = middle
         else:
             high = middle - 1
-    return " ".join(words[:low])
+    return text[:low]
 
 
 def _count(session: requests.Session, args: argparse.Namespace, text: str) -> int:

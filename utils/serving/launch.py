@@ -16,6 +16,7 @@ from pathlib import Path
 from utils import errors, records
 from utils.acceptance.engines import FORCED_ACCEPTANCE
 from utils.errors import UsageError
+from utils.recipes import spelling
 from utils.serving import listeners
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="NAME=value... argv...")
     options = parser.parse_args(argv)
     command = read_command(options.words)
+    command = Command(command.env, spelling.spell_for(command.argv, os.environ))
     changed, unset = engine_environment({**os.environ, "PYTHONPATH": options.python_path}, command)
     if not shutil.which(command.argv[0], path=changed["PATH"]):
         raise UsageError(

@@ -164,9 +164,10 @@ class Engine:
 
     sources: ways to read its counters, the best first. prefixes: what its metrics begin with.
     owner: `owned_by` of its model list. own_first: requests' own figures are better than its
-    counters. own_all_steps: their steps include those without a draft. request_counts: reads them from a response or from its last stream chunk. speculation: reads a command line.
-    info_paths, info: server information, read as the command line is. reported: acceptance
-    figures of its own, for comparison.
+    counters. own_all_steps: their steps include those without a draft. request_counts: reads them
+    from a response or from its last stream chunk. speculation: reads a command line. info_paths,
+    info: server information, read as the command line is. reported: acceptance figures of its
+    own, for comparison.
     """
 
     name: str

@@ -57,7 +57,7 @@ def counts(deltas: Samples) -> Counts:
     )
 
 
-def read_debug(text: str, endpoint: str, content_type: str, _: Samples) -> Samples:
+def read_debug(text: str, endpoint: str, _type: str, _: Samples) -> Samples:
     """/debug/mtp_stats under the names of /metrics.
 
     Raises:

@@ -6,7 +6,7 @@ OpenAI routes (0.5.19 and later, `sglext`), with `return_meta_info` (0.5.14) or 
 
 By requests: accepted = correct drafts as the verifier counts them, steps = verify calls, so
 AL = 1 + accepted / steps as everywhere. By counters (0.5.13 and later) there is no accepted
-count: generated tokens hold the one that prefill makes, so accepted + steps = generated −
+count: generated tokens hold the one that prefill makes, so accepted + steps = generated -
 requests, less what was cut at a stop, up to N tokens a request. The engine's own acceptance
 length has the prefill token in it: a head of which nothing is accepted reads 64/63. Its gauges
 show the last window of decode batches, or the last before the server went idle.
@@ -180,7 +180,7 @@ def _states(server: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 COUNTERS = Source(
     label="counters",
-    quantity="(generated tokens − requests) / verify calls: tokens delivered after the prefill's",
+    quantity="(generated tokens - requests) / verify calls: tokens delivered after the prefill's",
     read=reader(SPELLINGS),
     counts=counts,
     draft_length=draft_length,

@@ -53,7 +53,7 @@ HOW = (
 )
 
 
-def read_iterations(text: str, endpoint: str, content_type: str, before: Samples) -> Samples:
+def read_iterations(text: str, endpoint: str, _type: str, before: Samples) -> Samples:
     """One more page of the read-once list, added to the totals of the pages before it.
 
     Raises:

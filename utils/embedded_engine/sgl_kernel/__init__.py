@@ -3,8 +3,8 @@
 PyPI carries that package for CUDA alone, and without it SGLang's CPU engine
 (SGLANG_USE_CPU_ENGINE=1) ends at its first import. These modules give SGLang 0.5.23, whose own
 code stays as it is, the operations that its CPU paths call. Names and parameters are the ones it
-calls them by. What isn't here raises: other tree mask layouts, seeded sampling, attention sinks,
-cross attention.
+calls them by. What isn't here raises: other tree mask layouts, seeded sampling, sliding windows,
+logit caps, attention sinks, cross attention.
 
 `convert_weight_packed` is left out on purpose: SGLang takes its absence for a CPU without AMX and
 computes linear, norm, rotary and activation layers in plain torch.

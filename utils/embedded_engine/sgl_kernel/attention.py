@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, mask: Tensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
     """q [queries, heads, width], k and v [keys, kv_heads, width], mask [queries, keys]."""
     groups = q.shape[1] // k.shape[1]
     q, k, v = (
@@ -14,24 +14,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, mask: Tens
         k.repeat_interleave(groups, 1).transpose(0, 1).to(q.dtype),
         v.repeat_interleave(groups, 1).transpose(0, 1).to(q.dtype),
     )
-    if cap > 0:
-        scores = cap * torch.tanh(q.float() @ k.float().transpose(1, 2) * scale / cap)
-        shares = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-        return (shares @ v.float()).to(q.dtype).transpose(0, 1)
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     return out.transpose(0, 1)
 
 
-def causal(queries: int, keys: int, window: int) -> Tensor:
-    """The last `queries` of `keys` tokens each see what is before them; window 0: all of it."""
-    everything = torch.ones(queries, keys, dtype=torch.bool)
-    mask = everything.tril(keys - queries)
-    return mask & ~everything.tril(keys - queries - window) if window > 0 else mask
-
-
-def refuse(is_cross_attn: bool, encoder_lens: Tensor | None, sinks: Tensor | None) -> None:
-    if is_cross_attn or encoder_lens is not None or sinks is not None:
-        raise NotImplementedError("stand-in for sgl_kernel: cross attention and attention sinks")
+def require_plain(cap: float, window: int, cross: bool, *others: Tensor | None) -> None:
+    if cap > 0 or window > 0 or cross or any(other is not None for other in others):
+        raise NotImplementedError(
+            "stand-in for sgl_kernel: no logit cap, sliding window, cross attention or sinks"
+        )
 
 
 def extend_attention_cpu(
@@ -58,8 +49,8 @@ def extend_attention_cpu(
     tree_mask: Tensor | None,
     is_causal: bool,
 ) -> None:
-    """Prefill, and verification: there the tree mask says which drafts a draft sees."""
-    refuse(is_cross_attn, encoder_lens, sinks)
+    """Prefill, and the verification of drafts."""
+    require_plain(logit_cap, sliding_window_size, is_cross_attn, encoder_lens, sinks)
     used = 0
     rows = zip(
         req_pool_indices.tolist(),
@@ -72,15 +63,15 @@ def extend_attention_cpu(
         if queries == 0:
             continue
         mask = torch.ones(queries, keys, dtype=torch.bool)
-        if tree_mask is not None:
+        if tree_mask is not None:  # which drafts a draft sees
             part = tree_mask[used : used + queries * queries]
             mask[:, keys - queries :] = part.view(queries, queries).bool()
             used += queries * queries
         elif is_causal:
-            mask = causal(queries, keys, sliding_window_size)
+            mask = mask.tril(keys - queries)
         slots = req_to_token[request, :keys].long()
         mine = slice(start, start + queries)
-        o[mine] = attend(q[mine], k_buffer[slots], v_buffer[slots], sm_scale, logit_cap, mask)
+        o[mine] = attend(q[mine], k_buffer[slots], v_buffer[slots], sm_scale, mask)
 
 
 def decode_attention_cpu(
@@ -105,7 +96,7 @@ def decode_attention_cpu(
     sinks: Tensor | None,
 ) -> None:
     """One token a request; its key and value go into the cache first."""
-    refuse(is_cross_attn, encoder_lens, sinks)
+    require_plain(logit_cap, sliding_window_size, is_cross_attn, encoder_lens, sinks)
     if k is not None and v is not None:
         k_buffer[loc.long()] = k.reshape(-1, *k_buffer.shape[1:]).to(k_buffer.dtype)
         v_buffer[loc.long()] = v.reshape(-1, *v_buffer.shape[1:]).to(v_buffer.dtype)
@@ -113,9 +104,8 @@ def decode_attention_cpu(
         zip(req_pool_indices.tolist(), seq_lens.tolist(), strict=True)
     ):
         slots = req_to_token[request, :keys].long()
-        mask = causal(1, keys, sliding_window_size)
         mine = slice(i, i + 1)
-        o[mine] = attend(q[mine], k_buffer[slots], v_buffer[slots], sm_scale, logit_cap, mask)
+        o[mine] = attend(q[mine], k_buffer[slots], v_buffer[slots], sm_scale)
 
 
 def build_draft_decode_metadata_cpu(

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# DeepSeek-R1-0528 in fp8 on B300 with SGLang.
+# Page: https://github.com/SemiAnalysisAI/InferenceX at 843c6254f (dsr1 fp8 b300)
+# Flags: sglang 0.5.23, 0.5.18
+# The cookbook has no cell for B300; these are InferenceX's flags, on 8 GPUs only when it
+# speculates.
+set -euo pipefail
+source "$(dirname "$0")/../benchmark_lib.sh"
+
+require_env MODEL TP CONC ISL OSL MAX_MODEL_LEN
+
+parallel=(--tp-size "$TP" --dp-size "$DP_SIZE")
+[[ $DP_ATTENTION != true ]] || parallel=(--tp-size "$TP" --attn-dp-size "$TP")
+[[ $EP_SIZE == 1 ]] || parallel+=(--ep-size "$EP_SIZE")
+args=(
+  --model-path "$MODEL_PATH"
+  --served-model-name "$MODEL"
+  --host 127.0.0.1
+  --port "$PORT"
+  --context-length "$MAX_MODEL_LEN"
+  --enable-metrics
+  --disable-radix-cache
+  "${parallel[@]}"
+  --reasoning-parser deepseek-r1
+  --quantization fp8
+  --fp8-gemm-backend flashinfer_trtllm
+  --attention-backend trtllm_mla
+  --moe-runner-backend flashinfer_trtllm
+  --flashinfer-allreduce-fusion-backend auto
+  --mem-fraction-static 0.82
+  --max-running-requests 512
+)
+
+serve sglang serve "${args[@]}"
+run_benchmark_serving
+run_eval
