@@ -127,10 +127,11 @@ _print_verdict() {
   return "$verdict"
 }
 
-# Fill an array with the NUL-terminated words that one of our modules prints. The status comes as one
-# more word, because now and then bash loses it: `wait` for a process substitution can say 255.
+# Fill an array with the NUL-terminated words that one of our modules prints. Its status comes as
+# one more word: bash 5.2 now and then says 255 instead when it waits for a process substitution.
 _capture() { # <array> <argument of python>...
   local -n captured=$1
+  # shellcheck disable=SC2312 # the status is the last word
   mapfile -d '' -t captured < <("${PYTHON[@]}" "${@:2}" && printf '0\0' || printf '%s\0' "$?")
   ((${#captured[@]})) || return 3
   local -ri status=${captured[-1]}

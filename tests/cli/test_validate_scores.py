@@ -134,10 +134,31 @@ def test_explain_prints_the_evidence_of_one_cell() -> None:
     assert told["evidence"] == ["results_gsm8k_conc1.json"]
     assert done.stdout == json.dumps(told, indent=2, sort_keys=True) + "\n"
     assert done.returncode == 0
+    content = told["content"]["results_gsm8k_conc1.json"]
+    assert content["results"]["gsm8k"]["exact_match,strict-match"] == told["measured"]
+    assert content["left_out"] == []
     assert gate(case, "--explain", "gsm8k conc=32").returncode == 1
     wrong = gate(case, "--explain", "gsm8k conc=64")
     assert wrong.returncode == 2
     assert "gsm8k conc=1; gsm8k conc=32" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "text"),
+    [("zero_bytes", "results_gsm8k_conc1.json", "empty"), ("not_an_object", None, "not an object")],
+)
+def test_explain_of_what_cannot_be_shown(case: str, name: str | None, text: str) -> None:
+    name = name or "results_gsm8k_conc1.json"
+    told = json.loads(gate(CASES / "not_measured" / case, "--explain", name).stdout)
+    assert text in told["content"][name]
+
+
+def test_explain_leaves_the_raw_part_out() -> None:
+    case = CASES / "pass" / "two_points_and_an_al_record_v2"
+    told = json.loads(gate(case, "--golden", "../../golden", "--explain", "AL on N=2").stdout)
+    content = told["content"]["results_speedbench_al_on_mtp2.json"]
+    assert content["left_out"] == ["checks", "raw"]
+    assert content["verify_steps"] == 1000
 
 
 def test_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ class SpeculatingServer:
         await response.prepare(request)
         for count, data in enumerate(self._events(steps, delivered)):
             await response.write(f"data: {data}\n\n".encode())
+            if "drip" in self.faults:
+                await asyncio.sleep(0.05)
             if "silent" in self.faults and number == 3 and count == 4:
                 await asyncio.sleep(60)
         return response
@@ -208,7 +210,16 @@ class SpeculatingServer:
         try:
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(_end(runner), loop).result(10)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(10)
             loop.close()
+
+
+async def _end(runner: web.AppRunner) -> None:
+    """Stop serving; requests that still sleep are ended too."""
+    await runner.cleanup()
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

@@ -72,6 +72,8 @@ def test_concurrency(args: Any, name: str, conc: int) -> None:
         ({}, "results.json", "unknown_concurrency"),
         ({"num_concurrent": "many"}, "results.json", "unknown_concurrency"),
         ({"num_concurrent": 0}, "results.json", "unknown_concurrency"),
+        ({"num_concurrent": -1}, "results.json", "unknown_concurrency"),
+        ({"num_concurrent": True}, "results.json", "unknown_concurrency"),
         ("old_num_concurrent=32", "results.json", "unknown_concurrency"),
         (None, "results_concurrent4.json", "unknown_concurrency"),
     ],

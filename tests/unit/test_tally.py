@@ -19,8 +19,8 @@ OWN = RequestCounts(steps=3, accepted=4, drafted=9, histogram=[1, 1, 0, 1])
 
 
 def answer(spec: RequestCounts | None, **changes: Any) -> Answer:
-    fields = {"completion_tokens": 8, "chunks": 4, **changes}
-    return Answer("q", ok=True, prompt_tokens=1, spec=spec, **fields)
+    fields = {"ok": True, "completion_tokens": 8, "chunks": 4, **changes}
+    return Answer("q", prompt_tokens=1, spec=spec, **fields)
 
 
 def page(value: float) -> Scrape:

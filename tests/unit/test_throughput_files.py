@@ -70,7 +70,10 @@ def test_recognised_by_content(data: Any, yes: bool) -> None:
         ({"output_tokens_per_s": 20.2}, ""),
         ({"output_tokens_per_s": 20.21}, "contradicts_itself"),
         ({"output_tokens_per_s": 19.79}, "contradicts_itself"),
+        ({"duration_s": 2.0, "output_tokens_per_s": 99.0}, ""),
+        ({"duration_s": 0.5, "output_tokens_per_s": 400.0}, ""),
         ({"duration_s": 0}, "contradicts_itself"),
+        ({"duration_s": 0, "output_tokens_per_s": 1.0}, "contradicts_itself"),
         ({"tpot_s": None}, ""),
         ({"ttft_s": {"p50": 0.1, "p90": 0.1, "p99": 0.1}}, ""),
         ({"ttft_s": {"p50": 0.1, "p90": 0.09, "p99": 0.3}}, "impossible"),
@@ -120,6 +123,7 @@ def test_all_failed_is_a_failure_under_every_budget() -> None:
     [
         ({}, ""),
         ({"tput_per_gpu": 0}, "no_tokens"),
+        ({"tput_per_gpu": 0.5}, ""),
         ({"p99_ttft": 0.05}, "impossible"),
         ({"p99.9_ttft": 0.19}, "impossible"),
         ({"p99.9_ttft": 0.21}, ""),

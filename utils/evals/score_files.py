@@ -106,8 +106,7 @@ def protocol_difference(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
 def _concurrency(name: str, config: Json) -> int:
     """By lm-eval's own arguments; the name must agree, and decides where they say nothing."""
     inside = _model_arg(config, "num_concurrent")
-    if type(inside) is not int:
-        inside = int(inside) if str(inside).isdecimal() else None
+    inside = int(inside) if str(inside).isdecimal() else None
     named = CONC_IN_NAME.search(name.rpartition("/")[2].removesuffix(".json"))
     outside = int(named.group(1)) if named else None
     if inside is not None and outside is not None and inside != outside:

@@ -34,7 +34,7 @@ class Serving:
     counts: Json | None
     latencies: Mapping[str, Mapping[str, float]]
     peak: float | None
-    mean: float | None
+    mean: float
     said: Mapping[str, Any]
 
 
@@ -140,10 +140,10 @@ def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, 
     if found.counts:
         yield from _requests(found.counts, limits)
         yield from _tokens(found.counts, limits)
-    elif found.mean is None or not found.mean > 0:
+    elif not found.mean > 0:
         yield "no_tokens", f"tput_per_gpu is {found.mean}: nothing was generated; see the log"
     yield from _latencies(found.latencies)
-    if found.peak is not None and found.mean is not None and not found.peak >= found.mean:
+    if found.peak is not None and not found.peak >= found.mean:
         text = f"peak {found.peak:.4g} tokens/s is below the mean {found.mean:.4g}"
         yield "impossible", f"{text}: the client's clock or counting is broken"
 

@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from utils import errors
-from utils.errors import UsageError
+from utils import errors, records
+from utils.errors import NotMeasured, UsageError
 from utils.evals import expected, thresholds
 from utils.evals.join import Join
 from utils.golden.registry import FOLDER, Registry
 from utils.verdicts import Outcome, Verdict, exit_status
 
+EXCERPT = 2000  # characters of one field
 WORST_LAST = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.NOT_MEASURED, Outcome.FAIL)
 
 
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.junit:
         _write_junit(args.junit, verdicts)
     if args.explain:
-        return _explain(verdicts, args.explain)
+        return _explain(args.results_dir, verdicts, args.explain)
     if args.json:
         rows = [verdict.as_json() for verdict in verdicts]
         report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
@@ -155,14 +156,28 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _explain(verdicts: Sequence[Verdict], cell: str) -> int:
+def _explain(directory: Path, verdicts: Sequence[Verdict], cell: str) -> int:
     chosen = [verdict for verdict in verdicts if verdict.cell == cell]
     if not chosen:
         cells = "; ".join(sorted({verdict.cell for verdict in verdicts}))
         raise UsageError(f"--explain: no cell {cell!r}; there are {cells}")
     for verdict in chosen:
-        print(json.dumps(verdict.as_json(), indent=2, sort_keys=True))
+        content = {name: _excerpt(directory / name) for name in verdict.evidence}
+        shown = {**verdict.as_json(), "content": content}
+        print(json.dumps(shown, indent=2, sort_keys=True))
     return exit_status(chosen)
+
+
+def _excerpt(path: Path) -> object:
+    """A file's content without its large parts, such as the raw part of an AL record."""
+    try:
+        data = records.read_json(path)
+    except NotMeasured as error:
+        return str(error)
+    if not isinstance(data, dict):
+        return "not an object"
+    small = {name: value for name, value in data.items() if len(json.dumps(value)) <= EXCERPT}
+    return {**small, "left_out": sorted(data.keys() - small.keys())}
 
 
 def _write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:

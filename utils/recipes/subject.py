@@ -83,6 +83,9 @@ class Subject:
 
     def line_of(self, word: str) -> int:
         """The line where a word is written, else that of `serve`."""
-        whole = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
-        lines = [number for number, text in self.code if whole.search(text)]
-        return lines[0] if lines else self.line_of("serve") if word != "serve" else 1
+        for wanted in (word, "serve"):
+            whole = re.compile(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])")
+            for number, text in self.code:
+                if whole.search(text):
+                    return number
+        return 1
