@@ -2,7 +2,7 @@
 
 SETUP_PYTHON ?= python3
 PYTHON := .venv/bin/python
-SHELL_FILES = $(shell git ls-files '*.sh')
+SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 
 .PHONY: help setup demo test lint bench lock
 
