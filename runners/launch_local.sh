@@ -25,9 +25,8 @@ run() { # <module> <argument>...
 }
 
 if [[ -z ${ENGINE_PYTHON-} && ${DRY_RUN-} != 1 ]] && ! type -P vllm >/dev/null; then
-  # shellcheck disable=SC2312 # wait hands on the status
-  mapfile -t lines < <(run utils.embedded_engine.install --print-env)
-  wait "$!"
+  found=$(run utils.embedded_engine.install --print-env)
+  mapfile -t lines <<<"$found"
   for line in "${lines[@]}"; do export "${line?}"; done
 fi
 

@@ -270,6 +270,46 @@ class TestBadRecords:
         assert reason(record).startswith("server_generated_tokens_equal_ours")
 
 
+@pytest.mark.parametrize(
+    ("workload", "outcome", "why"),
+    [
+        ({"prompts": 1, "prompts_sha256": "cd" * 32}, Outcome.INCONCLUSIVE, "insufficient_sample"),
+        ({"prompts": 1}, Outcome.INCONCLUSIVE, "insufficient_sample"),
+        ({"prompts": 2, "prompts_sha256": "cd" * 32}, Outcome.NOT_MEASURED, "no_golden"),
+        ({"prompts": 8}, Outcome.NOT_MEASURED, "no_golden"),
+        ({"prompts_sha256": "cd" * 32}, Outcome.NOT_MEASURED, "no_golden"),
+        ({"prompts": 1, "turns": "all"}, Outcome.NOT_MEASURED, "no_golden"),
+    ],
+)
+def test_a_part_of_the_prompts_is_no_sample(workload: Json, outcome: Outcome, why: str) -> None:
+    """Less than half of the golden's four: inconclusive, but only where all else is equal."""
+    record = version_2()
+    record["workload"] = {**record["workload"], "requests": 4, **workload}
+    verdict = judge(record, MEASURED).verdict
+    assert (verdict.outcome, verdict.reason) == (outcome, why)
+    assert verdict.measured == pytest.approx(2.27)
+
+
+@pytest.mark.parametrize(("steps", "outcome"), [(500, Outcome.PASS), (499, Outcome.INCONCLUSIVE)])
+def test_half_of_the_goldens_steps_are_needed(steps: int, outcome: Outcome) -> None:
+    al = 1 + round(1.27 * steps) / steps
+    record = version_2((round(0.7 * steps), round(1.27 * steps) - round(0.7 * steps)), steps)
+    verdict = judge(record, MEASURED).verdict
+    assert (verdict.outcome, verdict.measured) == (outcome, pytest.approx(al))
+
+
+@pytest.mark.parametrize(("steps", "outcome"), [(312, Outcome.PASS), (310, Outcome.INCONCLUSIVE)])
+def test_without_counts_two_standard_errors_must_fit(steps: int, outcome: Outcome) -> None:
+    """(2 · N/2 / 0.1135)² = 310.6 for N=2 and an AL of 2.27."""
+    verdict = judge(version_1(steps=steps)).verdict
+    assert verdict.outcome is outcome
+
+
+def test_what_a_record_does_not_say_is_called_none() -> None:
+    record = version_2(speculation={"method": None})
+    assert "golden has method mtp, the record none" in reason(record, MEASURED)
+
+
 def test_nan_limits_pass_nothing() -> None:
     """Reading refuses them; a comparison must not need that."""
     floor = {"value": math.nan, "reason": "x"}

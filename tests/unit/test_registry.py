@@ -244,3 +244,12 @@ class TestCollect:
         shutil.copy(registry.FOLDER / "dsv4_mtp.yaml", tmp_path)
         with pytest.raises(UsageError, match="imported False, not True"):
             self.collect(tmp_path, self.run_of("a"))
+
+
+def test_steps_are_the_mean_of_the_runs() -> None:
+    path = registry.FOLDER / "smollm2_ngram.yaml"
+    [entry, *_] = records.read_yaml(path, "golden")["entries"]
+    steps = [run["steps"] for run in entry["runs"]]
+    assert len(steps) > 1
+    assert next(iter(registry.read(path))).steps == sum(steps) / len(steps)
+    assert next(iter(registry.read(registry.FOLDER / "dsv4_mtp.yaml"))).steps is None

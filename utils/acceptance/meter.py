@@ -21,7 +21,7 @@ from utils.serving import listeners
 
 SCRAPE_TIMEOUT_S = 10.0
 SCRAPE_TRIES = 3
-SETTLE_INTERVAL_S = 0.25
+SETTLE_INTERVAL_S = 0.1
 LOCAL = ("127.0.0.1", "localhost", "::1")
 Enough = Callable[[Samples], bool]
 
