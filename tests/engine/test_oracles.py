@@ -165,3 +165,32 @@ def test_disabled_metrics_are_not_measured_and_say_how_to_enable_them(
     assert status == 3
     assert "--disable-log-stats" in record["error"]
     assert record["acceptance_length"] is None
+
+
+@pytest.fixture(scope="module")
+def two_ranks(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    arguments = speculative(
+        method="ngram", num_speculative_tokens=N, prompt_lookup_min=2, prompt_lookup_max=4
+    )
+    folder = tmp_path_factory.mktemp("ranks")
+    with serve(engine, folder, [*arguments, "--data-parallel-size", "2"]) as server:
+        yield server
+
+
+def test_data_parallel_ranks_are_summed_and_counted(
+    two_ranks: Server, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measure(two_ranks, prompts, tmp_path / "one.json", "--no-gate")
+    assert status == 3
+    assert "2 engines" in record["error"]
+    _, record = measure(two_ranks, prompts, tmp_path / "two.json", "--no-gate", "--engines", "2")
+    assert record["error"] is None
+    counters, own, _ = by_three_instruments(record)
+    assert own == counters
+    drafts = [
+        row["value"]
+        for row in record["raw"]["after"]["samples"]
+        if row["name"].endswith("spec_decode_num_drafts_total")
+    ]
+    assert len(drafts) == 2
+    assert all(drafts), "one rank alone did the work: the test proves nothing"
