@@ -123,7 +123,9 @@ def _recomputed(record: Json) -> Figures:
         steps=counts.steps,
         per_position=counts.per_position or (),
         standard_error=derived.estimate.standard_error,
-        rows=tuple(measure.request_rows(engines.load(record["framework"]), asked.method, answers)),
+        rows=()
+        if "log_windows" in record["raw"]  # logs tell requests apart no more than counters do
+        else tuple(measure.request_rows(engines.load(record["framework"]), asked.method, answers)),
     )
 
 
@@ -133,14 +135,19 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
     Raises:
         NotMeasured: the raw part is missing or doesn't make a window.
     """
-    from utils.acceptance import engines, measure, window
+    from utils.acceptance import engines, log_windows, measure, window
     from utils.acceptance.client import Answer, Pace
 
     raw = record["raw"]
-    if raw["before"] is None or raw["after"] is None:
+    if not has_window(record):
         raise NotMeasured("the record has no complete window", "no_window")
     asked = asked_of(record)
     answers = [Answer.from_json(row) for row in raw["requests"]]
+    pace = Pace(**raw["client"]) if raw.get("client") else None
+    if "log_windows" in raw:
+        log = log_windows.LogWindows.from_json(raw["log_windows"])
+        derived = log_windows.derive(asked, log, answers, readback_of(record), pace)
+        return asked, answers, derived
     derived = measure.derive(
         engines.load(record["framework"]),
         asked,
@@ -148,9 +155,16 @@ def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
         window.Scrape.from_json(raw["after"]),
         answers,
         readback_of(record),
-        Pace(**raw["client"]) if raw.get("client") else None,
+        pace,
     )
     return asked, answers, derived
+
+
+def has_window(record: Json) -> bool:
+    """Whether a version 2 record's raw part holds what figures can be made of."""
+    raw = record["raw"]
+    scraped = raw["before"] is not None and raw["after"] is not None
+    return scraped != ("log_windows" in raw)  # of both, nobody knows which was meant
 
 
 def asked_of(record: Json) -> Asked:

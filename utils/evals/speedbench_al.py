@@ -193,7 +193,7 @@ def _ungated(record: Json) -> str:
 def recheck_command(args: argparse.Namespace) -> int:
     """Recompute figures and verdict of a stored record; say where it contradicts itself."""
     record = al_record.read(args.record)
-    if record[al_record.VERSION_KEY] == al_record.VERSION and record["raw"]["after"] is not None:
+    if record[al_record.VERSION_KEY] == al_record.VERSION and al_record.has_window(record):
         _, _, derived = al_record.rederive(record)
         for check in derived.checks:
             mark = {True: "ok", False: "BROKEN" if check.fatal else "warn", None: "n/a"}[check.ok]
