@@ -30,7 +30,7 @@ def test_a_limit_is_kept_or_not(line: Line, kept: bool, ratio: float | None) -> 
 def test_cost_is_that_of_the_command_alone(tmp_path: Path) -> None:
     with installed() as env:
         idle = cost(python("-c", "pass"), tmp_path, env)
-        # Linux counts the parent's size at the fork in, so that idle is no more than an upper bound.
+        # Linux counts the parent's size at the fork in: idle is no more than an upper bound.
         more = int(idle.peak_mib + 100)
         busy = cost(python("-c", f"x = bytearray({more} << 20); sum(range(10**7))"), tmp_path, env)
         with pytest.raises(RuntimeError, match="status 3"):
