@@ -147,6 +147,11 @@ def test_all_samples(whole: int | None) -> None:
     assert score_files.check_samples(read(), "t", whole) == 10
 
 
+def test_a_task_may_have_a_single_document() -> None:
+    file = read(**{"n-samples": {"t": {"original": 1, "effective": 1}}})
+    assert score_files.check_samples(file, "t", None) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "whole", "reason"),
     [
