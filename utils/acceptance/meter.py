@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import requests
 
 from utils import records
 from utils.acceptance.engines import Engine, Source
@@ -18,6 +17,9 @@ from utils.acceptance.exposition import Samples, Series, select
 from utils.acceptance.window import PROCESS, Scrape
 from utils.errors import NotMeasured
 from utils.serving import listeners
+
+if TYPE_CHECKING:
+    import requests
 
 SCRAPE_TIMEOUT_S = 10.0
 SCRAPE_TRIES = 3
@@ -155,6 +157,8 @@ def get(session: requests.Session, url: str, remedy: str = "") -> requests.Respo
     Raises:
         NotMeasured: no answer with status 200.
     """
+    import requests
+
     problem = ""
     for attempt in range(SCRAPE_TRIES):
         try:

@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import requests
 
 from utils.acceptance import client, engines, window
 from utils.acceptance import meter as meters
@@ -20,6 +18,9 @@ from utils.acceptance.exposition import select
 from utils.acceptance.meter import LOCAL, Meter
 from utils.errors import NotMeasured
 from utils.serving import listeners
+
+if TYPE_CHECKING:
+    import requests
 
 PROBE_DEADLINE_S = 12.0
 PROBE_TOKENS = 16
@@ -140,6 +141,8 @@ def _version(session: requests.Session, target: Target) -> str | None:
 
 
 def _json(session: requests.Session, target: Target, path: str) -> dict[str, Any]:
+    import requests
+
     url = target.base_url + path
     try:
         response = session.get(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import requests
+from typing import TYPE_CHECKING
 
 from utils.acceptance import client, engines, meter, window
 from utils.acceptance.engines import Engine
 from utils.acceptance.exposition import parse
 from utils.errors import NotMeasured
+
+if TYPE_CHECKING:
+    import requests
 
 AUTO = "auto"
 

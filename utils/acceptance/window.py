@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import requests
+from typing import TYPE_CHECKING, Any
 
 from utils.acceptance.engines import Source
 from utils.acceptance.exposition import Samples, Series, select
 from utils.errors import NotMeasured
+
+if TYPE_CHECKING:
+    import requests
 
 # Start of the process that answers, by the kernel: a witness where the page has none.
 PROCESS = "process_start_ticks"
@@ -41,6 +42,8 @@ class Scrape:
 
 def local_session() -> requests.Session:
     """A session that ignores proxies: what we measure is on this machine or in this cluster."""
+    import requests  # here, because judging a stored record needs no HTTP and must start fast
+
     session = requests.Session()
     session.trust_env = False
     return session
