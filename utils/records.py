@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number that a record may hold")
 
 
+@lru_cache(maxsize=256)  # of the few floats in a result most come again and again
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):

@@ -26,9 +26,14 @@ MORE = ("model", "draft_model", "synthetic_acceptance", "metric", "lower", "uppe
 
 
 def headline(table: Json) -> str:
-    """Such as "3 of 4 present, INCOMPLETE"."""
+    """Such as "3 of 4 present, INCOMPLETE", with what else is wrong."""
     text = f"{table['present']} of {table['expected']} present"
-    return text if table["complete"] else f"{text}, INCOMPLETE"
+    if table["complete"]:
+        return text
+    undecided, dropped = (len(table[name]) for name in ("undecided", "dropped"))
+    more = f", {undecided} undecided" if undecided else ""
+    more += f", {dropped} files dropped" if dropped else ""
+    return f"{text}{more}, INCOMPLETE"
 
 
 def markdown(table: Json) -> str:
