@@ -284,7 +284,8 @@ def test_keys_on_a_command_line_are_masked() -> None:
 
 
 def test_a_series_without_its_number_is_refused() -> None:
-    deltas = {Series("u", "vllm:spec_decode_num_accepted_tokens_per_pos_total", ()): 1.0}
+    names = ("drafts_total", "accepted_tokens_total", "accepted_tokens_per_pos_total")
+    deltas = {Series("u", f"vllm:spec_decode_num_{name}", ()): 1.0 for name in names}
     with pytest.raises(NotMeasured, match="no numeric label"):
         VLLM.sources[0].counts(deltas)
 
@@ -294,3 +295,11 @@ def test_sources_keep_what_they_need() -> None:
     assert {"r", "g", "process_start_time_seconds"} <= source.kept
     assert "r" in source.shown
     assert "r" not in source.counters
+
+
+def test_a_counter_that_is_not_there_is_not_a_count_of_none() -> None:
+    from utils.acceptance.engines import total
+    from utils.errors import NotMeasured
+
+    with pytest.raises(NotMeasured, match="holds no vllm:spec_decode_num_drafts_total"):
+        total({}, "vllm:spec_decode_num_drafts_total")

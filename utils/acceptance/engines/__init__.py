@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from utils.acceptance.exposition import Samples, select
-from utils.errors import UsageError
+from utils.errors import NotMeasured, UsageError
 from utils.models import near
 
 # They make an engine report an acceptance that it did not reach.
@@ -101,6 +101,18 @@ def growth(samples: Samples, name: str) -> int | None:
     """Sum over all series of one name; None when there is none."""
     found = select(samples, [name])
     return round(sum(found.values())) if found else None
+
+
+def total(samples: Samples, name: str) -> int:
+    """growth() of a counter that an AL rests on.
+
+    Raises:
+        NotMeasured: there is no such series, which is not the same as none counted.
+    """
+    found = growth(samples, name)
+    if found is None:
+        raise NotMeasured(f"the window holds no {name}", "missing_counter")
+    return found
 
 
 @dataclass(frozen=True)

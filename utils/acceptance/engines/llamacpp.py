@@ -17,7 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from utils.acceptance import argv as command_line
-from utils.acceptance.engines import Counts, Engine, RequestCounts, Source, Speculation, growth
+from utils.acceptance.engines import (
+    Counts,
+    Engine,
+    RequestCounts,
+    Source,
+    Speculation,
+    growth,
+    total,
+)
 from utils.acceptance.exposition import Samples, by_label, reader
 
 DRAFTS = "llamacpp:spec_decode_num_drafts_total"
@@ -36,8 +44,8 @@ METHODS = {
 
 def counts(deltas: Samples) -> Counts:
     return Counts(
-        steps=growth(deltas, DRAFTS) or 0,
-        accepted=growth(deltas, ACCEPTED) or 0,
+        steps=total(deltas, DRAFTS),
+        accepted=total(deltas, ACCEPTED),
         drafted=growth(deltas, DRAFT_TOKENS),
         per_position=tuple(by_label(deltas, ACCEPTED_PER_POSITION, "position").values()),
         generated_tokens=growth(deltas, GENERATED_TOKENS),

@@ -29,6 +29,7 @@ from utils.acceptance.engines import (
     Source,
     Speculation,
     growth,
+    total,
 )
 from utils.acceptance.exposition import Samples, reader, select
 
@@ -63,8 +64,8 @@ METHODS = {
 
 def counts(deltas: Samples) -> Counts:
     """Window totals: tokens of all requests but the one each that prefill made."""
-    steps = growth(deltas, VERIFY_CALLS) or 0
-    generated, requests = growth(deltas, GENERATED_TOKENS) or 0, growth(deltas, REQUESTS) or 0
+    steps = total(deltas, VERIFY_CALLS)
+    generated, requests = total(deltas, GENERATED_TOKENS), total(deltas, REQUESTS)
     return Counts(
         steps=steps,
         accepted=generated - requests - steps,

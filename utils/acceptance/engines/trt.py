@@ -20,7 +20,7 @@ from typing import Any
 
 from utils import records
 from utils.acceptance import argv as command_line
-from utils.acceptance.engines import Counts, Engine, Reported, Source, Speculation, growth
+from utils.acceptance.engines import Counts, Engine, Reported, Source, Speculation, growth, total
 from utils.acceptance.exposition import Samples, Series, by_label, reader, select
 from utils.errors import NotMeasured
 
@@ -110,8 +110,8 @@ def iteration_counts(deltas: Samples) -> Counts:
             "iterations_missed",
         )
     return Counts(
-        steps=growth(deltas, STEPS) or 0,
-        accepted=growth(deltas, ACCEPTED_SUM) or 0,
+        steps=total(deltas, STEPS),
+        accepted=total(deltas, ACCEPTED_SUM),
         drafted=growth(deltas, DRAFTED_SUM),
         # Some releases leave the number at 0; then it says nothing.
         requests=growth(deltas, COMPLETED) or None,

@@ -19,7 +19,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from utils.acceptance import argv as command_line
-from utils.acceptance.engines import Counts, Engine, RequestCounts, Source, Speculation, growth
+from utils.acceptance.engines import (
+    Counts,
+    Engine,
+    RequestCounts,
+    Source,
+    Speculation,
+    growth,
+    total,
+)
 from utils.acceptance.exposition import Samples, by_label, reader
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -50,8 +58,8 @@ VARYING = (
 def counts(deltas: Samples) -> Counts:
     """Window totals over all engine ranks and labels."""
     return Counts(
-        steps=growth(deltas, DRAFTS) or 0,
-        accepted=growth(deltas, ACCEPTED) or 0,
+        steps=total(deltas, DRAFTS),
+        accepted=total(deltas, ACCEPTED),
         drafted=growth(deltas, DRAFT_TOKENS),
         per_position=tuple(by_label(deltas, ACCEPTED_PER_POSITION, "position").values()),
         requests=growth(deltas, REQUESTS),
