@@ -18,14 +18,16 @@ from tests.engine.server import MODEL, READY_TIMEOUT_S, Embedded, Server, free_p
 from utils.serving import ready, supervise
 
 
-def speculative(algorithm: str, n: int, draft: Path | None = None) -> list[str]:
-    """N drafts in a chain: SGLang counts the bonus token's row as a draft token."""
-    rows = ["--speculative-num-draft-tokens", str(n + 1)]
+def speculative(
+    algorithm: str, n: int, draft: Path | None = None, topk: int = 1, rows: int | None = None
+) -> list[str]:
+    """N drafts in a chain, or a tree of that depth; the bonus token has a row too."""
+    verified = ["--speculative-num-draft-tokens", str(rows or n + 1)]
     if not draft:
-        return ["--speculative-algorithm", algorithm, *rows]
+        return ["--speculative-algorithm", algorithm, *verified]
     return [
         *("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(draft)),
-        *("--speculative-num-steps", str(n), "--speculative-eagle-topk", "1", *rows),
+        *("--speculative-num-steps", str(n), "--speculative-eagle-topk", str(topk), *verified),
     ]
 
 

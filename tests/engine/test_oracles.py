@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.engine.server import MODEL, Embedded, Server, serve, speculative
+from tests.perf import al_eval
 from utils import records
+from utils.acceptance.tally import BY_REQUESTS, BY_STREAM
 from utils.evals import al_record, speedbench_al
 
 N = 3
@@ -67,6 +69,23 @@ def test_target_as_its_own_draft_is_always_accepted(
     assert al == pytest.approx([N + 1] * 3, rel=1e-3)
 
 
+def test_streams_alone_find_the_same_acceptance_length(
+    self_draft: Server, prompts: Path, tmp_path: Path
+) -> None:
+    """As behind a router that hides /metrics: nothing is read but the answers."""
+    _, full = measure(self_draft, prompts, tmp_path / "full.json", "--no-gate")
+    _, blind = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate", "--metrics", "none")
+    assert blind["error"] is None
+    assert blind["raw"]["before"]["samples"] == blind["raw"]["after"]["samples"] == []
+    assert (full["metric_source"], blind["metric_source"]) == ("counters", BY_REQUESTS)
+    unknown = ("--metrics", "none", "--engine", "openai", "--spec-method", "draft_model")
+    _, openai = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate", *unknown)
+    assert openai["error"] is None
+    assert openai["metric_source"] == BY_STREAM
+    found = [r["acceptance_length"] for r in (full, blind, openai)]
+    assert found == pytest.approx([N + 1] * 3, rel=1e-3)
+
+
 @pytest.fixture(scope="module")
 def random_head(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("eagle3")
@@ -113,6 +132,15 @@ def test_ngram_accepted_tokens_agree_by_three_instruments(
         assert sum(row["chunk_tokens"]) == row["completion_tokens"]
         whole = row["chunk_tokens"][1:-1]
         assert row["spec"]["steps"] >= sum(size > 1 for size in whole)
+
+
+def test_vllm_itself_counts_the_same(
+    engine: Embedded, ngram: Server, prompts: Path, tmp_path: Path
+) -> None:
+    """What `vllm bench serve` makes of the same counters, around the same requests."""
+    ours, peer = al_eval.run_ours(ngram, prompts, 8), al_eval.run_peer(engine, ngram, tmp_path, 8)
+    assert ours.drafts > 0
+    assert (ours.drafts, ours.accepted) == (peer.drafts, peer.accepted)
 
 
 def test_another_n_than_the_servers_is_refused_before_anything_is_sent(

@@ -18,6 +18,7 @@ from utils.evals import al_record, speedbench_al
 
 N = 3
 PROMPTS = 4
+TREE = 7  # draft tokens of a step that are a tree
 HERE = Path(__file__).parent
 # Offsets from the counting model's first token: where its drafter starts to be wrong, how often.
 STUMBLES_FROM, STRIDE = 64, 5
@@ -116,13 +117,17 @@ def test_ngram_is_measured_and_remembers_what_it_served(
 
 
 @pytest.fixture(scope="module")
-def counting(sglang: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("counting")
-    models, script = folder / "models", HERE / "make_counting.py"
+def counting_models(sglang: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    models, script = tmp_path_factory.mktemp("counting") / "models", HERE / "make_counting.py"
     how = [str(STUMBLES_FROM), str(STRIDE)]
     subprocess.run([sglang.python, script, sglang.model_path, models, *how], check=True)
-    arguments = speculative("STANDALONE", N, models / "drafter")
-    with serve(sglang, folder, models / "target", arguments) as server:
+    return models
+
+
+@pytest.fixture(scope="module")
+def counting(sglang: Embedded, counting_models: Path) -> Iterator[Server]:
+    arguments = speculative("STANDALONE", N, counting_models / "drafter")
+    with serve(sglang, counting_models.parent, counting_models / "target", arguments) as server:
         yield server
 
 
@@ -151,6 +156,25 @@ def test_known_acceptance_is_measured_exactly(
     assert record["verify_steps"] == PROMPTS * steps
     assert record["proposed_draft_tokens"] == PROMPTS * steps * N
     assert record["speculation"]["method"] == "draft_model"
+    assert_instruments_agree(record)
+
+
+@pytest.fixture
+def counting_trees(sglang: Embedded, counting_models: Path, tmp_path: Path) -> Iterator[Server]:
+    arguments = speculative("STANDALONE", N, counting_models / "drafter", topk=2, rows=TREE + 1)
+    with serve(sglang, tmp_path, counting_models / "target", arguments) as server:
+        yield server
+
+
+def test_a_tree_is_as_deep_as_n_and_drafts_more(
+    counting_trees: Server, prompts: Path, tmp_path: Path
+) -> None:
+    """Its best branch is the chain of a drafter that is always right."""
+    _, record = measure(counting_trees, prompts, tmp_path / "al.json", 65, "--no-gate")
+    assert (record["acceptance_length"], record["verify_steps"]) == (N + 1, PROMPTS * 16)
+    assert record["proposed_draft_tokens"] == PROMPTS * 16 * TREE
+    assert record["server"]["drafts_per_step"] == TREE
+    assert [c["name"] for c in record["checks"] if c["ok"] is False] == []
     assert_instruments_agree(record)
 
 

@@ -28,7 +28,7 @@ PROMPTS, OUTPUT_LEN, CONCURRENCY = 32, 129, 4
 
 @dataclass(frozen=True)
 class Run:
-    """One eval: seconds outside and inside the requests, and what it measured."""
+    """One eval: seconds outside and inside the requests, and what it counted."""
 
     outside_s: float
     requests_s: float
@@ -40,13 +40,12 @@ def run() -> list[Line]:
     engine = find_engine()
     with tempfile.TemporaryDirectory() as folder:
         prompts = speedbench.prepare_proxy(Path(folder))
-        shutil.copy(prompts, Path(folder, "qualitative.jsonl"))  # the name that vLLM looks for
         arguments = speculative(
             method="ngram", num_speculative_tokens=3, prompt_lookup_min=2, prompt_lookup_max=4
         )
         with serve(engine, Path(folder), arguments) as server:
             pairs = [
-                (_ours(server, prompts), _peer(engine, server, Path(folder)))
+                (run_ours(server, prompts), run_peer(engine, server, Path(folder)))
                 for _ in range(PAIRS + 1)
             ][1:]  # the first one warms the server up
     for ours, peer in pairs:
@@ -60,13 +59,13 @@ def run() -> list[Line]:
     ]
 
 
-def _ours(server: Server, prompts: Path) -> Run:
+def run_ours(server: Server, prompts: Path, count: int = PROMPTS) -> Run:
     output = prompts.with_name("al.json")
     command = [
         *(sys.executable, "-m", "utils.evals.speedbench_al", "measure", "--no-gate"),
         *("--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
         *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", "3"),
-        *("--prompts", str(prompts), "--num-prompts", str(PROMPTS)),
+        *("--prompts", str(prompts), "--num-prompts", str(count)),
         *("--output-len", str(OUTPUT_LEN), "--concurrency", str(CONCURRENCY)),
         *("--output", str(output)),
     ]
@@ -79,15 +78,16 @@ def _ours(server: Server, prompts: Path) -> Run:
     return Run(wall_s - requests_s, requests_s, *counts)
 
 
-def _peer(engine: Embedded, server: Server, folder: Path) -> Run:
-    output = folder / "vllm_bench.json"
+def run_peer(engine: Embedded, server: Server, folder: Path, count: int = PROMPTS) -> Run:
+    output, prompts = folder / "vllm_bench.json", speedbench.prepare_proxy(folder)
+    shutil.copy(prompts, folder / "qualitative.jsonl")  # the name that vLLM looks for
     command = [
         *(str(engine.python.with_name("vllm")), "bench", "serve"),
         *("--backend", "openai-chat", "--endpoint", "/v1/chat/completions"),
         *("--base-url", server.base_url, "--model", MODEL, "--tokenizer", str(engine.model_path)),
         *("--dataset-name", "speed_bench", "--dataset-path", str(folder), "--skip-chat-template"),
         *("--speed-bench-category", "coding", "--speed-bench-output-len", str(OUTPUT_LEN)),
-        *("--num-prompts", str(PROMPTS), "--max-concurrency", str(CONCURRENCY)),
+        *("--num-prompts", str(count), "--max-concurrency", str(CONCURRENCY)),
         *("--temperature", "0", "--disable-shuffle"),
         *("--save-result", "--result-filename", str(output)),
     ]

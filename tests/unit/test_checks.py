@@ -55,7 +55,7 @@ def failing(
     rows = answers(**answer)
     found = [
         *checks.run(asked, counts, rows, readback, pace),
-        *arithmetic.run(asked, tally, rows),
+        *arithmetic.run(asked, tally, rows, readback.drafts_per_step),
         *outputs.run(asked, rows),
     ]
     return {check.name: check.fatal for check in found if check.ok is False}
@@ -106,6 +106,13 @@ def test_traffic_that_nobody_counts_is_a_warning() -> None:
 def test_fewer_drafts_than_n_a_step_are_a_warning_unless_the_method_is_lookup() -> None:
     assert failing(count(drafted=17)) == {"drafted_tokens": False}
     assert failing(count(drafted=17), asked=replace(ASKED, method="ngram")) == {}
+
+
+def test_a_step_of_a_tree_drafts_more_than_its_depth() -> None:
+    tree = Readback(drafts_per_step=5)
+    assert failing(count(drafted=30), tree) == {}
+    assert failing(count(drafted=31), tree) == {"drafted_tokens": True}
+    assert failing(count(drafted=18), tree) == {"drafted_tokens": False}
 
 
 def test_merged_chunks_warn_and_too_few_steps_invalidate() -> None:

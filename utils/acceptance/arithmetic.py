@@ -12,13 +12,16 @@ from utils.acceptance.tally import BY_STREAM, Tally, always_drafts
 STREAM_TOLERANCE = 0.02
 
 
-def run(asked: Asked, tally: Tally, answers: Sequence[Answer]) -> Iterator[Check]:
+def run(
+    asked: Asked, tally: Tally, answers: Sequence[Answer], drafts_per_step: int | None = None
+) -> Iterator[Check]:
+    """drafts_per_step: draft tokens of a step where they are a tree; None: N."""
     yield from _stream(asked, tally, answers)
-    yield from _counts(asked, tally.counts)
+    yield from _counts(asked, tally.counts, drafts_per_step or asked.draft_length)
     yield from _requests_own_figures(asked, tally)
 
 
-def _counts(asked: Asked, counts: Counts) -> Iterator[Check]:
+def _counts(asked: Asked, counts: Counts, drafts_per_step: int) -> Iterator[Check]:
     n, positions = asked.draft_length, counts.per_position
     yield Check("drafts", counts.steps > 0, f"{counts.steps} verify steps", "at least 1")
     known = positions or ()
@@ -35,13 +38,14 @@ def _counts(asked: Asked, counts: Counts) -> Iterator[Check]:
         f"{counts.steps} steps, accepted per position {list(known)}",
         "each at most the one before it",
     )
-    yield _drafted(asked, counts)
+    yield _drafted(asked, counts, drafts_per_step)
     al = acceptance_length(counts)
     yield Check("range", 1.0 <= al <= n + 1, f"AL {al:.4f}", f"1 to {n + 1}")
 
 
-def _drafted(asked: Asked, counts: Counts) -> Check:
-    drafted, most = counts.drafted, asked.draft_length * counts.steps
+def _drafted(asked: Asked, counts: Counts, drafts_per_step: int) -> Check:
+    drafted, most, n = counts.drafted, drafts_per_step * counts.steps, asked.draft_length
+    size = f"N={n}" if drafts_per_step == n else f"trees of {drafts_per_step}, N={n} deep"
     if drafted is None:
         return Check("drafted_tokens", None, "the engine counts no draft tokens", f"at most {most}")
     possible = counts.accepted <= drafted <= most
@@ -50,7 +54,7 @@ def _drafted(asked: Asked, counts: Counts) -> Check:
         "drafted_tokens",
         possible and (fewer or drafted == most),
         f"{drafted} draft tokens in {counts.steps} steps",
-        f"{'at most ' if fewer else ''}{most} (N={asked.draft_length})",
+        f"{'at most ' if fewer else ''}{most} ({size})",
         fatal=not possible,
     )
 

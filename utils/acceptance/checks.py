@@ -34,14 +34,16 @@ class Readback:
     """What the server said of itself, as far as a window's validity hangs on it.
 
     varying: settings under which N isn't the draft length of every step. forced_lengths:
-    acceptance lengths that some environment would force. one_process: whether something proves
-    that one process answered all the time.
+    acceptance lengths that some environment would force. one_process: whether something
+    proves that one process answered all the time. drafts_per_step: draft tokens of a step where
+    they are a tree; None: N.
     """
 
     varying: tuple[str, ...] = ()
     forced_lengths: tuple[float, ...] = ()
     prefix_caching: bool | None = None
     one_process: bool | None = None
+    drafts_per_step: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,7 @@ class _Run:
     pace: Pace
     began: float = field(default_factory=time.perf_counter)
     flights: set[_Flight] = field(default_factory=set)
+    undecoded: deque[tuple[stream.Events, Answer]] = field(default_factory=deque)
 
     async def all(self, prompts: Sequence[Prompt]) -> list[Answer]:
         import aiohttp
@@ -105,8 +107,9 @@ class _Run:
             ]
             if slots:
                 await self._until_done(slots)
-        watch.cancel()
         self.pace.duration_s = time.perf_counter() - self.began
+        watch.cancel()
+        self._decode_all()
         self.pace.cpu_share = (time.process_time() - cpu) / max(self.pace.duration_s, 1e-9)
         flat = [answer for turns in answers for answer in turns]
         for answer in flat:
@@ -126,8 +129,11 @@ class _Run:
     ) -> None:
         for prompt, answers in waiting:
             messages = list(prompt.messages)
-            for answer, user in zip(answers, (*prompt.later, ""), strict=True):
+            for answer, user in zip(answers, (*prompt.later, None), strict=True):
                 await self._fly(session, messages, answer)
+                if user is None:
+                    break
+                self._decode_all()  # the next turn quotes this answer
                 if not answer.ok:
                     for skipped in answers[answers.index(answer) + 1 :]:
                         skipped.error = f"not sent: {answer.id} failed"
@@ -187,7 +193,7 @@ class _Run:
                 answer.error = f"no end within {self.load.request_deadline_s:g} s"
             except aiohttp.ClientConnectorError as error:
                 answer.error, retry = f"no connection: {error}", True
-            except (aiohttp.ClientError, StreamError, OSError) as error:
+            except (aiohttp.ClientError, OSError) as error:
                 answer.error = discreet(f"{type(error).__name__}: {error}")
                 # An idle connection that the server closed just now.
                 retry = answer.status is None and isinstance(error, aiohttp.ServerDisconnectedError)
@@ -202,7 +208,21 @@ class _Run:
         async for data in reply.content.iter_any():
             flight.heard = now()
             events.feed(data, flight.heard - sent)
-        stream.read(events, answer, self.engine)
+        # Only once the requests that are due have gone out: what is decoded first delays them.
+        self.undecoded.append((events, answer))
+        asyncio.get_running_loop().call_soon(self._decode_one)
+
+    def _decode_one(self) -> None:
+        if self.undecoded:
+            events, answer = self.undecoded.popleft()
+            try:
+                stream.read(events, answer, self.engine)
+            except StreamError as error:
+                answer.error = discreet(f"StreamError: {error}")
+
+    def _decode_all(self) -> None:
+        while self.undecoded:
+            self._decode_one()
 
     async def _watch(self) -> None:
         """End silent requests, and measure how late the event loop is."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist, fmean
+from functools import cache
+from statistics import fmean
 from typing import Any
 
 from utils.errors import NotMeasured
@@ -67,16 +68,32 @@ def clustered_standard_error(rows: Sequence[tuple[int, int]]) -> float | None:
     return math.sqrt(n / (n - 1) * squares) / total
 
 
+def student_t_tail(t: float, degrees: int) -> float:
+    """P(|T| > t) of Student's t, exact for whole degrees (Abramowitz & Stegun 26.7.3, 26.7.4)."""
+    angle = math.atan(abs(t) / math.sqrt(degrees))
+    cosine = math.cos(angle)
+    odd = degrees % 2
+    term, total = (cosine, 0.0) if odd else (1.0, 0.0)
+    for k in range(1 + odd, degrees, 2):
+        total += term
+        term *= cosine**2 * k / (k + 1)
+    inside = math.sin(angle) * total
+    return 1 - (2 / math.pi * (angle + inside) if odd else inside)
+
+
+@cache
 def student_t(probability: float, degrees: int) -> float:
-    """Quantile of Student's t (Abramowitz & Stegun 26.7.5; within 1 % from 3 degrees on)."""
-    z = NormalDist().inv_cdf(probability)
-    v = degrees
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-    )
+    """Quantile of Student's t, for probabilities from 0.5 up to 1 - 1e-9."""
+    low, high = 0.0, 1.0
+    while student_t_tail(high, degrees) > 2 * (1 - probability):
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if student_t_tail(middle, degrees) > 2 * (1 - probability):
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def estimate(

@@ -21,7 +21,7 @@ from utils.acceptance.tally import Tally, request_rows
 from utils.acceptance.window import Scrape
 from utils.errors import NotMeasured
 
-__all__ = ["Derived", "Observation", "Target", "derive", "observe", "request_rows"]
+__all__ = ["Derived", "Observation", "Target", "all_counted", "derive", "observe", "request_rows"]
 
 SETTLE_DEADLINE_S = 60.0
 # Stat loggers that lag behind the last answer are waited for this long, then the checks speak.
@@ -76,11 +76,11 @@ def observe(
     with meter.polling():
         seen.answers = client.run(load, prompts, target.engine, seen.pace)
     seen.after = meter.settled(
-        SETTLE_DEADLINE_S, _all_counted(meter, before, seen.answers), FLUSH_PATIENCE_S
+        SETTLE_DEADLINE_S, all_counted(meter, before, seen.answers), FLUSH_PATIENCE_S
     )
 
 
-def _all_counted(meter: Meter, before: Scrape, answers: Sequence[Answer]) -> Enough:
+def all_counted(meter: Meter, before: Scrape, answers: Sequence[Answer]) -> Enough:
     """Whether the server has counted as many requests as we had answers."""
     ok = sum(answer.ok for answer in answers)
 
@@ -125,7 +125,7 @@ def derive(
         figures,
         (
             *checks.run(asked, counts, answers, said, pace),
-            *arithmetic.run(asked, found, answers),
+            *arithmetic.run(asked, found, answers, said.drafts_per_step),
             *outputs.run(asked, answers),
         ),
     )

@@ -22,7 +22,7 @@ def run(asked: Asked, answers: Sequence[Answer]) -> Iterator[Check]:
         f"{empty} of {len(ok)} outputs are empty or one token",
         f"at most {MAX_EMPTY_SHARE:.0%}",
     )
-    thought = sum(bool(a.reasoning.strip()) or "<think>" in a.text for a in ok)
+    thought = sum(map(reasons, ok))
     wanted = len(ok) if asked.thinking == "on" else 0
     yield Check(
         "thinking_seen",
@@ -38,7 +38,7 @@ def run(asked: Asked, answers: Sequence[Answer]) -> Iterator[Check]:
         "for information",
         fatal=False,
     )
-    looping = sum(_repeats(a.said) for a in ok)
+    looping = sum(map(repeats, ok))
     yield Check(
         "outputs_not_degenerate",
         looping == 0,
@@ -48,6 +48,12 @@ def run(asked: Asked, answers: Sequence[Answer]) -> Iterator[Check]:
     )
 
 
-def _repeats(text: str) -> bool:
-    raw = text.encode()
+def reasons(answer: Answer) -> bool:
+    """Whether it thinks, told apart by the server or in its text."""
+    return bool(answer.reasoning.strip()) or "<think>" in answer.text
+
+
+def repeats(answer: Answer) -> bool:
+    """Whether it goes round in a loop: then it compresses far better than text does."""
+    raw = answer.said.encode()
     return len(raw) > 200 and len(raw) / len(zlib.compress(raw)) > DEGENERATE_RATIO

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ class Answer:
     ok: the stream ended as it should, with usage. started_s, ttft_s, e2e_s: seconds, the first
     since the load began, the others since the request was sent. chunk_tokens: tokens of each
     chunk that carried any, by token ids; None where ids weren't offered, and then `chunks`
-    counts the chunks with text. spec: the engine's own figures for this request.
+    counts the chunks with text. spec: the engine's own figures for this request. gaps_s: seconds
+    between chunks; not kept in a record.
     """
 
     id: str
@@ -38,6 +40,7 @@ class Answer:
     reasoning: str = ""
     tool_calls: str = ""
     spec: RequestCounts | None = None
+    gaps_s: array[float] = field(default_factory=lambda: array("d"), repr=False)
 
     @property
     def said(self) -> str:
@@ -45,7 +48,9 @@ class Answer:
         return self.reasoning + self.text + self.tool_calls
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        row = asdict(self)
+        del row["gaps_s"]
+        return row
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Answer:
@@ -154,6 +159,8 @@ def _take(
         answer.chunk_tokens.append(len(ids))
     if text or reasoning or ids or calls:
         answer.chunks += 1
+        if answer.e2e_s is not None:
+            answer.gaps_s.append(elapsed_s - answer.e2e_s)
         answer.e2e_s = elapsed_s
         if answer.ttft_s is None:
             answer.ttft_s = elapsed_s

@@ -62,7 +62,7 @@ def count(
     else:
         raise NotMeasured(
             "no metrics, no figures of the requests' own, and stream chunks measure only a known "
-            f"method that always drafts (this one is {method or 'unknown'}): "
+            f"method that always drafts (this one is {method or 'unknown: say --spec-method'}): "
             f"{engine.how_to_enable}",
             "no_instrument",
         )

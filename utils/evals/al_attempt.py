@@ -96,6 +96,7 @@ def _server(args: argparse.Namespace, load: client.Load, engine: Recognised) -> 
         "prefix_caching": None,
         "varying_draft_length": [],
         "forced_acceptance_lengths": [],
+        "drafts_per_step": None,
     }
 
 
@@ -108,6 +109,7 @@ def keep(seen: measure.Observation, record: Json) -> None:
         prefix_caching=spoken.prefix_caching,
         varying_draft_length=list(spoken.varying),
         forced_acceptance_lengths=list(said.forced_lengths),
+        drafts_per_step=spoken.drafts_per_step,
     )
     for name in SPECULATION:
         if record["speculation"][name] is None:

@@ -188,6 +188,7 @@ def readback_of(record: Json) -> Readback:
         varying=tuple(server.get("varying_draft_length", ())),
         forced_lengths=tuple(server.get("forced_acceptance_lengths", ())),
         prefix_caching=server.get("prefix_caching"),
+        drafts_per_step=server.get("drafts_per_step"),
     )
 
 

@@ -71,7 +71,8 @@ class Speculation:
     """How a server speculates, by its command line or its own information; None: not said.
 
     not_real: settings that force acceptance or trade exactness for it, as `name=value`.
-    varying: settings under which the draft length isn't N in every step.
+    varying: settings under which the draft length isn't N in every step. drafts_per_step: draft
+    tokens of a step where they are a tree, of which N is only the depth.
     """
 
     method: str | None = None
@@ -82,6 +83,7 @@ class Speculation:
     not_real: tuple[str, ...] = ()
     varying: tuple[str, ...] = ()
     prefix_caching: bool | None = None
+    drafts_per_step: int | None = None
 
 
 @dataclass(frozen=True)

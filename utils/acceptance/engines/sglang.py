@@ -122,6 +122,7 @@ def info(server: Mapping[str, Any]) -> Speculation:
         not_real=tuple(lossy),
         varying=("speculative_adaptive",) if state.get("speculative_adaptive") else (),
         prefix_caching=None if caching is None else not caching,
+        drafts_per_step=_tree_size(algorithm, state),
     )
 
 
@@ -129,10 +130,20 @@ def _length(algorithm: str, state: Mapping[str, Any]) -> int | None:
     """N: the block of DSpark, the depth of a tree, else all draft rows but the bonus one."""
     if algorithm == "DSPARK" and state.get("speculative_dspark_block_size"):
         return int(state["speculative_dspark_block_size"])
-    if algorithm != "NGRAM" and (state.get("speculative_eagle_topk") or 1) > 1:
+    if _is_tree(algorithm, state):
         return state.get("speculative_num_steps")
     tokens = state.get("speculative_num_draft_tokens")
     return int(tokens) - 1 if tokens else None
+
+
+def _is_tree(algorithm: str, state: Mapping[str, Any]) -> bool:
+    return algorithm != "NGRAM" and (state.get("speculative_eagle_topk") or 1) > 1
+
+
+def _tree_size(algorithm: str, state: Mapping[str, Any]) -> int | None:
+    """Rows that a step verifies but the bonus one, where they are not a chain."""
+    tokens = state.get("speculative_num_draft_tokens")
+    return int(tokens) - 1 if tokens and _is_tree(algorithm, state) else None
 
 
 def speculation(argv: Sequence[str]) -> Speculation:
