@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.speculating import MODEL, SpeculatingServer
-from utils.acceptance import client, stream
+from utils.acceptance import client, engines, stream
 from utils.acceptance.client import Load, Pace, Prompt
 from utils.acceptance.engines import load as adapter
 from utils.acceptance.stream import Answer, Events, StreamError
@@ -81,7 +82,10 @@ def test_a_stream_is_read_by_its_meaning() -> None:
         ([delta(content="x"), "[DONE]"], "no usage"),
         ([delta(content="x"), USAGE], r"without \[DONE\]"),
         (['{"choices": 5}', USAGE, "[DONE]"], "unknown shape"),
-        (['{"usage": {"prompt_tokens": "3", "completion_tokens": 5}}', "[DONE]"], "no usage"),
+        (
+            ['{"usage": {"prompt_tokens": "3", "completion_tokens": 5}}', "[DONE]"],
+            "where a count should be",
+        ),
         (['{"metrics": {"speculative_decoding": {"x": 1}}}', USAGE, "[DONE]"], "unknown shape"),
     ],
 )
@@ -110,6 +114,39 @@ def test_no_bytes_make_it_crash(raw: bytes) -> None:
     gathered.feed(raw + b"\ndata: [DONE]\n", 0.0)
     with pytest.raises(StreamError):
         stream.read(gathered, Answer("q"), VLLM)
+
+
+WORDS = ("choices", "delta", "content", "reasoning", "tool_calls", "function", "arguments", "usage")
+WORDS += ("completion_tokens", "prompt_tokens", "token_ids", "finish_reason", "text", "metrics")
+WORDS += ("speculative_decoding", "sglext", "spec_tokens_details", "meta_info", "spec_verify_ct")
+WORDS += ("num_spec_steps", "num_accepted_draft_tokens", "acceptance_histogram", "timings", "error")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.floats(0, 2) | st.sampled_from(["", "a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+FIELDS = st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4)
+# Mostly of the right shape, down to some leaf that isn't.
+CHOICES = st.builds(lambda choice, delta: {**choice, "delta": delta}, FIELDS, FIELDS)
+CHUNKS = FIELDS | st.builds(lambda chunk, c: {**chunk, "choices": [c]}, FIELDS, CHOICES)
+
+
+@given(st.lists(CHUNKS, max_size=4))
+def test_whatever_a_chunk_holds_is_an_answer_or_one_named_error(chunks: list[Any]) -> None:
+    for engine in engines.known().values():
+        gathered, answer = Events(), Answer("q")
+        for chunk in [*map(json.dumps, chunks), USAGE, "[DONE]"]:
+            gathered.feed(f"data: {chunk}\n\n".encode(), 0.0)
+        with contextlib.suppress(StreamError):
+            stream.read(gathered, answer, engine)
+            assert answer.ok
+            assert answer.completion_tokens == 5
+            row = json.loads(json.dumps(answer.as_json()))
+            assert Answer.from_json(row).as_json() == row
 
 
 def test_every_field_is_sent_and_nothing_else() -> None:

@@ -100,8 +100,8 @@ def read(events: Events, answer: Answer, engine: Engine) -> None:
             for choice in data.get("choices") or ():
                 _take(choice, answer, (text, reasoning, tool_calls), elapsed_s)
             if usage := data.get("usage"):
-                answer.prompt_tokens = usage.get("prompt_tokens")
-                answer.completion_tokens = usage.get("completion_tokens")
+                answer.prompt_tokens = _count(usage.get("prompt_tokens"))
+                answer.completion_tokens = _count(usage.get("completion_tokens"))
             answer.spec = engine.request_counts(data) or answer.spec
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StreamError(f"a chunk has an unknown shape: {error}") from error
@@ -110,7 +110,7 @@ def read(events: Events, answer: Answer, engine: Engine) -> None:
         answer.tool_calls = "".join(tool_calls)
     if not done:
         raise StreamError("the stream ended without [DONE]")
-    if not isinstance(answer.completion_tokens, int) or not isinstance(answer.prompt_tokens, int):
+    if answer.completion_tokens is None or answer.prompt_tokens is None:
         raise StreamError("the stream gave no usage")
     answer.ok, answer.error = True, None
 
@@ -149,8 +149,8 @@ def _take(
     elapsed_s: float,
 ) -> None:
     delta = choice.get("delta") or {}
-    text = delta.get("content") or choice.get("text") or ""
-    reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
+    text = _text(delta.get("content") or choice.get("text"))
+    reasoning = _text(delta.get("reasoning") or delta.get("reasoning_content"))
     calls = delta.get("tool_calls")
     ids = choice.get("token_ids")
     if ids:
@@ -170,5 +170,19 @@ def _take(
         parts[1].append(reasoning)
     for call in calls or ():
         said = call.get("function") or {}
-        parts[2].append((said.get("name") or "") + (said.get("arguments") or ""))
-    answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+        parts[2].append(_text(said.get("name")) + _text(said.get("arguments")))
+    answer.finish_reason = _text(choice.get("finish_reason")) or answer.finish_reason
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not value:
+        return ""
+    raise TypeError(f"{value!r} where text should be")
+
+
+def _count(value: Any) -> int | None:
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise TypeError(f"{value!r} where a count should be")

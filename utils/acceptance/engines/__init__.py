@@ -57,6 +57,9 @@ class RequestCounts:
 
     histogram: steps by number of accepted drafts, from 0. reported: the acceptance length that
     the engine itself states for this request, whatever it means by it.
+
+    Raises:
+        TypeError: a figure is not what it should be; it came from outside.
     """
 
     steps: int
@@ -64,6 +67,14 @@ class RequestCounts:
     drafted: int | None
     histogram: list[int] | None = None
     reported: float | None = None
+
+    def __post_init__(self) -> None:
+        drafted = () if self.drafted is None else (self.drafted,)
+        for value in (self.steps, self.accepted, *drafted, *(self.histogram or ())):
+            if type(value) is not int or value < 0:
+                raise TypeError(f"{value!r} where a count should be")
+        if self.reported is not None and type(self.reported) not in (int, float):
+            raise TypeError(f"{self.reported!r} where an acceptance length should be")
 
 
 @dataclass(frozen=True)
