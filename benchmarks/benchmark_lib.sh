@@ -33,7 +33,9 @@ readonly BENCH_ROOT HARNESS_PYTHON PYTHON SUPERVISOR RECIPE
 # shellcheck disable=SC2034 # for recipes
 speculation_args=() # set by speculate
 engine_env=()       # set by a recipe: NAME=value words for its engine alone
+synthetic_env=()    # set by speculate, for SYNTHETIC_ACCEPTANCE=true
 speculation=()      # what the recipe said to speculate
+al_args=()          # further arguments of the AL command
 target=()           # how clients find the server, once the settings are known
 server_pid=         # supervisor of the engine while it lives
 server_log=         # set once an engine was started
@@ -58,8 +60,10 @@ speculate() { # <method> <N> [key=value]...
   ((${#target[@]})) || die 'speculate: call require_env first'
   (($# >= 2 && ${#speculation[@]} == 0)) || die 'speculate: say <method> <N>, once in a recipe'
   speculation=("$@")
-  _capture speculation_args -m utils.recipes.speculation --engine "$ENGINE_FAMILY" \
-    --label "${SPEC_DECODING-}" --method "$1" --num "$2" -- "${@:3}"
+  local -ra said=(--engine "$ENGINE_FAMILY" --label "${SPEC_DECODING-}" --method "$1" --num "$2"
+    -- "${@:3}")
+  _capture speculation_args -m utils.recipes.speculation "${said[@]}"
+  [[ $SYNTHETIC_ACCEPTANCE != true ]] || _capture synthetic_env -m utils.golden.export "${said[@]}"
   export SPEC_DECODING=$1 NUM_SPEC_TOKENS=$2
 }
 
@@ -70,17 +74,20 @@ serve() { # <argv>...
   "${PYTHON[@]}" -m utils.recipes.run_plan --recipe "$RECIPE" -- "${speculation[@]}"
   export SPEC_DECODING=${SPEC_DECODING:-none}
   server_log=$RESULT_DIR/server.log
-  _start_server "${engine_env[@]}" "$@"
+  _start_server "${engine_env[@]}" "${synthetic_env[@]}" "$@"
   _beside ready -m utils.serving.ready "${target[@]:0:4}" --timeout-s "$SERVER_READY_TIMEOUT_S" \
-    --record "$RESULT_DIR/server_command.json" --server-pid "$server_pid"
+    --engine "$ENGINE" --record "$RESULT_DIR/server_command.json" --server-pid "$server_pid"
   ((client_status == 0)) || exit "$((client_status == 2 ? 2 : 3))"
 }
 
 run_benchmark_serving() {
+  local -a points
   [[ $EVAL_ONLY != true ]] || return 0
+  read -ra points <<<"$CONC"
   _beside throughput -m utils.serving.bench "${target[@]}" --engine "$ENGINE" --isl "$ISL" \
-    --osl "$OSL" --concurrency "$CONC" --num-prompts "$((CONC * 10))" \
-    --prompts-dir "$SPEEDBENCH_DIR" --output "$RESULT_DIR/$RESULT_FILENAME.json"
+    --osl "$OSL" --concurrency "${points[@]}" --client "$SERVING_CLIENT" "--slo=$SLO" \
+    --prompts-dir "$SPEEDBENCH_DIR" --server-pid "$server_pid" \
+    --output "$RESULT_DIR/$RESULT_FILENAME.json"
 }
 
 run_eval() {
@@ -89,7 +96,8 @@ run_eval() {
   [[ $RUN_EVAL == true || $EVAL_ONLY == true ]] || return 0
   read -ra points <<<"$EVAL_CONCURRENT_REQUESTS"
   for point in "${points[@]}"; do run_lm_eval "$point"; done
-  [[ $SPEC_DECODING == none ]] || run_speedbench_al_eval
+  [[ $SPEC_DECODING == none ]] || run_speedbench_al_eval "${al_args[@]}"
+  [[ $LOSSLESS != true ]] || run_greedy_outputs
   stop_server
   append_lm_eval_summary
   _print_verdict
@@ -101,16 +109,21 @@ run_lm_eval() { # <concurrency>
   ((client_status)) || completed_concs+=("$1")
 }
 
-run_speedbench_al_eval() {
+run_speedbench_al_eval() { # <argument of measure>...
   _beside speedbench_al -m utils.evals.speedbench_al measure "${target[@]}" --engine "$ENGINE" \
     --num-spec-tokens "$NUM_SPEC_TOKENS" --prompts-dir "$SPEEDBENCH_DIR" \
-    --output-dir "$RESULT_DIR" --server-pid "$server_pid"
+    --output-dir "$RESULT_DIR" --server-pid "$server_pid" "$@"
+}
+
+run_greedy_outputs() {
+  _beside greedy -m utils.serving.greedy "${target[@]}" --engine "$ENGINE" \
+    --prompts-dir "$SPEEDBENCH_DIR" --output "$RESULT_DIR/greedy_outputs.json"
 }
 
 append_lm_eval_summary() {
   summary_due=false
   _run_client meta_env -m utils.evals.meta_env --plan "$RESULT_DIR/plan.json" \
-    --isl "$ISL" --osl "$OSL" --conc "$CONC" --output "$RESULT_DIR/meta_env.json" \
+    --isl "$ISL" --osl "$OSL" --conc "${CONC##* }" --output "$RESULT_DIR/meta_env.json" \
     "${completed_concs[@]}"
   ((client_status == 0)) || failed_steps+=(meta_env)
 }

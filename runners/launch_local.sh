@@ -42,5 +42,8 @@ if [[ ${DRY_RUN-} != 1 ]]; then
   name=${recipe##*/}
   run utils.evals.speedbench prepare --model-prefix "${MODEL_PREFIX:-${name%%_*}}" \
     --output-dir "$SPEEDBENCH_DIR"
+  status=0
+  run utils.recipes doctor "$recipe" || status=$?
+  ((status == 0 || status == 3)) || exit "$status" # 3: something couldn't be looked at
 fi
 exec bash "$recipe"

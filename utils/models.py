@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def load(prefix: str, path: Path = MODELS_FILE) -> Model:
     Raises:
         UsageError: unreadable file, unknown prefix or prompt set.
     """
-    data = records.read_yaml(path, "models")
+    data = _file(path, path.stat().st_mtime_ns if path.exists() else 0)
     row = _pick(data["models"], prefix, "model prefix", path)
     name = row["prompt_set"]
     return Model(
@@ -84,6 +85,21 @@ def load(prefix: str, path: Path = MODELS_FILE) -> Model:
         ids=row.get("ids", {}),
         reasoning_parser=row.get("reasoning_parser", {}),
     )
+
+
+def collection(name: str, path: Path = MODELS_FILE) -> dict[str, Any]:
+    """One row of `collections`, as it is written (see utils/golden/rows.py).
+
+    Raises:
+        UsageError: unreadable file or unknown collection.
+    """
+    table = records.read_yaml(path, "models").get("collections", {})
+    return dict(_pick(table, name, "collection", path))
+
+
+@cache  # lint looks at a hundred recipes
+def _file(path: Path, _changed_ns: int) -> records.Json:
+    return records.read_yaml(path, "models")
 
 
 def _pick(table: Mapping[str, Any], name: str, what: str, path: Path) -> Any:

@@ -180,7 +180,18 @@ def write_json(path: Path, data: Any, schema: str | None = None) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all (temporary file in the same folder, then rename)."""
+    """Write a text file whole or not at all (temporary file in the same folder, then rename).
+
+    Raises:
+        HarnessError: it can't be written, e.g. on a full disk.
+    """
+    try:
+        _write_text(path, text)
+    except OSError as error:
+        raise HarnessError(f"{path}: can't be written ({error.strerror})") from error
+
+
+def _write_text(path: Path, text: str) -> None:
     import tempfile  # slow, and only for writers
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,10 @@ class Verdict:
             return f"<= {self.upper:.4g}"
         return f"{self.lower:.4g}..{self.upper:.4g}"
 
+    def why(self) -> str:
+        """Reason and detail as one line; empty for a pass that needs no words."""
+        return ": ".join(filter(None, (self.reason, self.detail)))
+
     def line(self) -> str:
         """Outcome, cell, measured, limits, source of the limits; then why."""
         parts = [f"{self.outcome.value.upper():<12}", f"{self.cell}:", self.check]
@@ -61,8 +65,7 @@ class Verdict:
             parts.append(f"want {self.limits()}")
         if self.source:
             parts.append(f"({self.source})")
-        why = ": ".join(filter(None, (self.reason, self.detail)))
-        return " ".join(parts) + (f" — {why}" if why else "")
+        return " ".join(parts) + (f" — {self.why()}" if self.why() else "")
 
 
 def exit_status(verdicts: Iterable[Verdict]) -> int:

@@ -120,13 +120,6 @@ def test_output_as_junit(tmp_path: Path) -> None:
     assert (failed.classname, failed.name) == ("gsm8k conc=1", "exact_match,strict-match")
 
 
-def test_junit_without_its_package_says_so(tmp_path: Path) -> None:
-    with unittest.mock.patch.dict(sys.modules, {"junitparser": None}):
-        done = gate(CASES / "pass" / "planned_run", "--junit", str(tmp_path / "gate.xml"))
-    assert done.returncode == 2
-    assert "junitparser" in done.stderr
-
-
 def test_explain_prints_the_evidence_of_one_cell() -> None:
     case = CASES / "fail" / "one_point_of_two_below"
     done = gate(case, "--explain", "gsm8k conc=1")

@@ -1,7 +1,8 @@
 """Stand-in for the measuring clients, the gate and the report: log the argv, do as told.
 
-FAKE_CLIENTS is a JSON object: client → {"status": n, "linger_s": s, "requests": n, "print": text};
-"lm_eval_run@8" is lm_eval_run at concurrency 8. The gate, unless told, joins plan and results.
+FAKE_CLIENTS is a JSON object: client → {"status": n, "linger_s": s, "requests": n, "print": text,
+"until": file that it waits for}; "lm_eval_run@8" is lm_eval_run at concurrency 8. Results are
+written as the real clients do. The gate, unless told, joins plan and results.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from utils import errors, records
 
 
 def option(argv: list[str], name: str) -> str:
@@ -34,9 +39,11 @@ def write_result(name: str, argv: list[str]) -> None:
         for cell in plan["cells"]:
             if cell["kind"] == "score" and cell["concurrency"] == int(concurrency):
                 file = f"results_{cell['task']}_conc{concurrency}.json"
-                (Path(option(argv, "--result-dir")) / file).write_text("{}\n")
+                records.write_json(Path(option(argv, "--result-dir")) / file, {})
     elif name == "bench":
-        Path(option(argv, "--output")).write_text("{}\n")
+        records.write_json(Path(option(argv, "--output")), {})
+    elif name == "speedbench_al":
+        records.write_json(Path(option(argv, "--output-dir")) / "results_speedbench_al.json", {})
 
 
 def judge(results: Path) -> int:
@@ -62,6 +69,8 @@ def main(argv: list[str]) -> int:
     if mode.get("linger_s"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worst client there is
         time.sleep(mode["linger_s"])
+    while "until" in mode and not Path(mode["until"]).exists():
+        time.sleep(0.02)
     try:
         for _ in range(mode.get("requests", 1 if "--base-url" in argv else 0)):
             generate(option(argv, "--base-url"))
@@ -77,4 +86,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(errors.run(lambda: main(sys.argv[1:])))

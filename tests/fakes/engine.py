@@ -4,7 +4,8 @@ FAKE_ENGINE holds the failures as a JSON object:
   die_at_start: exit status            die_on_request: [n, exit status] at the n-th generation
   models: other names to list          warmup_s: generation answers 503 for so long
   silent: never listen                 refuse: status of every generation
-  empty: generations without a token   workers: list of "stubborn", "daemon"
+  empty: generations without a token   workers: list of "stubborn", "daemon", "polite"
+  warmup_until: 503 until this file exists
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import threading
 import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 METRICS = """\
@@ -76,7 +78,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         engine = self.server
-        if time.monotonic() - engine.started < engine.modes.get("warmup_s", 0):
+        warm = Path(engine.modes.get("warmup_until", "/")).exists()
+        if not warm or time.monotonic() - engine.started < engine.modes.get("warmup_s", 0):
             self.reply(503, {"error": "model is loading"})
             return
         if "refuse" in engine.modes:
@@ -96,7 +99,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def start_worker(kind: str) -> None:
-    """A worker that ignores TERM; a "daemon" also leaves session and parent and is renamed."""
+    """A worker that ignores TERM; a "daemon" also leaves session and parent and is renamed.
+
+    A "polite" one ends on TERM, in a session of its own.
+    """
+    if kind == "polite":
+        subprocess.Popen(["sleep", "300"], start_new_session=True)
+        return
     if kind == "daemon":
         if os.fork():
             return

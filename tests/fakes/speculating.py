@@ -21,6 +21,7 @@ from aiohttp import web
 from tests.fakes.dialects import DIALECTS, PROMPT_TOKENS, Rank, State
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+CHUNK = "chat.completion.chunk"
 
 
 class SpeculatingServer:
@@ -59,6 +60,10 @@ class SpeculatingServer:
 
     async def version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": self.dialect.version})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        (message,) = (await request.json())["messages"]
+        return web.json_response({"count": 4 + len(message["content"].split())})
 
     async def info(self, _: web.Request) -> web.Response:
         lossy = {"speculative_accept_threshold_acc": 0.9} if "lossy" in self.faults else {}
@@ -116,7 +121,8 @@ class SpeculatingServer:
     def _speculate(self, body: dict[str, Any]) -> tuple[list[int], int]:
         """Accepted drafts of each verify step, and tokens delivered up to the cap."""
         seed = hashlib.sha256(json.dumps(body.get("messages")).encode()).hexdigest()
-        chance, limit = random.Random(seed), body["max_tokens"]
+        chance = random.Random(seed)
+        limit = body["max_tokens"] if "max_tokens" in body else body["max_completion_tokens"]
         if "empty" in self.faults:
             return [], 1
         steps: list[int] = []
@@ -158,14 +164,15 @@ class SpeculatingServer:
         if "merged" in self.faults:
             chunks = [1, *(sum(chunks[i : i + 4]) for i in range(1, len(chunks), 4))]
         for size in chunks:
-            yield json.dumps({"choices": [self._choice(size)]})
+            yield json.dumps({"object": CHUNK, "choices": [self._choice(size)]})
         if "undecodable" in self.faults:
             yield '{"choices": ['
-        yield json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+        last = {"index": 0, "delta": {}, "finish_reason": "length"}
+        yield json.dumps({"object": CHUNK, "choices": [last]})
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": delivered}
         if "no_usage" not in self.faults:
             own = {} if "no_figures" in self.faults else self.dialect.last(steps, self.n)
-            yield json.dumps({"choices": [], "usage": usage, **own})
+            yield json.dumps({"object": CHUNK, "choices": [], "usage": usage, **own})
         if "no_done" not in self.faults:
             yield "[DONE]"
 
@@ -182,8 +189,8 @@ class SpeculatingServer:
         return {"index": 0, "delta": delta, **ids}
 
     @contextmanager
-    def running(self) -> Iterator[SpeculatingServer]:
-        """Serve on a free port of 127.0.0.1, in a thread of its own."""
+    def running(self, port: int = 0) -> Iterator[SpeculatingServer]:
+        """Serve on 127.0.0.1, on a free port unless one is named, in a thread of its own."""
         loop = asyncio.new_event_loop()
         app = web.Application()
         app.router.add_get("/v1/models", self.models)
@@ -195,18 +202,19 @@ class SpeculatingServer:
             app.router.add_get(path, self.metrics)
         app.router.add_post("/v1/chat/completions", self.generate)
         app.router.add_post("/v1/completions", self.generate)
+        app.router.add_post("/tokenize", self.tokenize)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
 
         async def start() -> int:
             await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, "127.0.0.1", port)
             await site.start()
             return int(runner.addresses[0][1])
 
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()
-        port = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-        self.base_url = f"http://127.0.0.1:{port}"
+        bound = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+        self.base_url = f"http://127.0.0.1:{bound}"
         try:
             yield self
         finally:

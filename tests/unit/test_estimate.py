@@ -10,6 +10,7 @@ from utils.acceptance.estimate import (
     clustered_standard_error,
     estimate,
     student_t,
+    student_t_tail,
 )
 from utils.errors import NotMeasured
 
@@ -67,7 +68,25 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("degrees", "table"), [(3, 3.182), (5, 2.571), (10, 2.228), (31, 2.040), (79, 1.990)]
+    ("probability", "degrees", "table"),
+    [
+        (0.975, 1, 12.706),
+        (0.975, 2, 4.3027),
+        (0.975, 3, 3.1824),
+        (0.975, 31, 2.0395),
+        (0.975, 79, 1.99045),
+        (0.995, 4, 4.6041),
+        (0.99, 79, 2.3745),
+        (0.9995, 7, 5.4079),
+    ],
 )
-def test_student_t_against_the_printed_table(degrees: int, table: float) -> None:
-    assert student_t(0.975, degrees) == pytest.approx(table, rel=0.012)
+def test_student_t_against_the_printed_table(
+    probability: float, degrees: int, table: float
+) -> None:
+    assert student_t(probability, degrees) == pytest.approx(table, rel=2e-5)
+    assert student_t_tail(table, degrees) == pytest.approx(2 * (1 - probability), rel=2e-4)
+
+
+def test_student_t_without_a_tail() -> None:
+    assert student_t(0.5, 5) == pytest.approx(0.0, abs=1e-9)
+    assert student_t_tail(0.0, 4) == 1.0

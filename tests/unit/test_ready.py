@@ -17,6 +17,7 @@ import pytest
 
 from utils import records
 from utils.errors import NotMeasured, UsageError
+from utils.progress import Progress
 from utils.serving import launch, listeners, ready
 from utils.serving.ready import Target
 
@@ -30,6 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         self.models: list[tuple[int, Any]] = [(200, {"data": [{"id": MODEL}]})]
         self.generations: list[tuple[int, Any]] = [GOOD]
+        self.version: Any = {"version": "0.32.0+cpu"}
         self.asked: list[tuple[str, Any]] = []
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -50,6 +52,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
+        if self.path == "/version":
+            self.answer([(200, self.server.version)], None)
+            return
         self.answer(self.server.models, None)
 
     def do_POST(self) -> None:
@@ -140,14 +145,13 @@ def test_nobody_listens(server: Server) -> None:
         wait(server, 0.1, base_url=f"http://127.0.0.1:{port}")
 
 
-def test_progress_is_said(
-    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(ready, "PROGRESS_S", 0.2)
+def test_progress_is_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Progress, "show", lambda _, note: shown.append(note))
+    shown: list[str] = []
     server.generations = [(503, {})]
     with pytest.raises(NotMeasured):
-        wait(server, 0.5)
-    assert 1 <= capsys.readouterr().err.count("not ready after") <= 2
+        wait(server, 0.1)
+    assert shown and "503" in shown[0]
 
 
 def test_a_stranger_is_named(server: Server) -> None:
@@ -185,7 +189,8 @@ def test_one_stranger_among_ours_is_too_many(server: Server) -> None:
                 wait(server, server_pid=other.pid, base_url=f"http://127.0.0.1:{port}")
 
 
-def test_main_records_the_time(server: Server, tmp_path: Path) -> None:
+def run_main(server: Server, folder: Path) -> Any:
+    """Its status, and the record that it filled in."""
     record = {
         "schema": "server_command/1",
         "argv": ["x"],
@@ -195,11 +200,47 @@ def test_main_records_the_time(server: Server, tmp_path: Path) -> None:
         "started": records.utc_now(),
         "ready_s": None,
     }
-    records.write_json(tmp_path / "c.json", record, "server_command")
+    records.write_json(folder / "c.json", record, "server_command")
     url = f"http://127.0.0.1:{server.server_port}"
     argv = ["--base-url", url, "--model", MODEL, "--timeout-s", "2", "--server-pid"]
-    assert ready.main([*argv, str(os.getpid()), "--record", str(tmp_path / "c.json")]) == 0
-    assert 0 <= records.read_json(tmp_path / "c.json")["ready_s"] < 2
+    assert ready.main([*argv, str(os.getpid()), "--record", str(folder / "c.json")]) == 0
+    return records.read_json(folder / "c.json")
+
+
+def test_main_records_the_time_and_the_version(server: Server, tmp_path: Path) -> None:
+    record = run_main(server, tmp_path)
+    assert 0 <= record["ready_s"] < 2
+    assert record["engine_version"] == "0.32.0+cpu"
+
+
+def test_an_engine_of_the_version_asked_for_may_run(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINE_VERSION", "0.32.0")
+    run_main(server, tmp_path)
+
+
+def test_an_engine_of_another_version_is_refused(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINE_VERSION", "0.27.1")
+    with pytest.raises(UsageError, match=r"ENGINE_VERSION is 0\.27\.1, the server says 0\.32\.0"):
+        run_main(server, tmp_path)
+    assert records.read_json(tmp_path / "c.json")["engine_version"] == "0.32.0+cpu"
+
+
+@pytest.mark.parametrize("said", [{}, {"version": "nightly"}, "no JSON"])
+def test_a_server_without_a_version_is_not_compared(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: Any,
+) -> None:
+    server.version = said
+    monkeypatch.setenv("ENGINE_VERSION", "0.27.1")
+    run_main(server, tmp_path)
+    assert "not compared with ENGINE_VERSION 0.27.1" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -84,3 +84,13 @@ def test_a_scrape_of_another_engine_is_named() -> None:
     other = Scrape("", {Series("u", vllm.DRAFTS, ()): 1.0})
     with pytest.raises(NotMeasured, match="none of the counters of sglang"):
         tally.count(SGLANG, "mtp", other, other, [answer(None)])
+
+
+def test_exact_rows_are_the_requests_own() -> None:
+    answers = [Answer(f"q{i}", ok=True, spec=RequestCounts(5, i, 15)) for i in range(3)]
+    assert tally.exact_rows(VLLM, answers) == [(0, 5), (1, 5), (2, 5)]
+    assert tally.exact_rows(load("llamacpp"), answers) is None  # their steps are all steps
+    silent = [*answers, Answer("q3", ok=True)]
+    assert tally.exact_rows(VLLM, silent) is None
+    failed = [*answers, Answer("q3", ok=False, spec=RequestCounts(5, 0, 15))]
+    assert tally.exact_rows(VLLM, failed) is None

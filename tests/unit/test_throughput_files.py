@@ -162,3 +162,19 @@ def test_what_a_file_says_of_its_run() -> None:
     assert read("x", ours()).said == said
     assert read("x", theirs()).said == {"prefix": "p"}
     assert read("x", theirs(infmax_model_prefix=None)).said == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"start_lag_s": 1.01}, "client_saturated"),
+        ({"loop_lag_s": 0.26}, "client_saturated"),
+        ({"cpu_share": 0.91}, "client_saturated"),
+        ({"reached_concurrency": None, "loop_lag_s": None, "cpu_share": None}, ""),
+    ],
+)
+def test_a_client_at_its_limit_measured_itself(change: dict[str, Any], why: str) -> None:
+    pace = {"concurrency": 4, "reached_concurrency": 4, "duration_s": 10.0}
+    sound = {**pace, "start_lag_s": 1.0, "loop_lag_s": 0.25, "cpu_share": 0.9}
+    assert reason(ours(client_pace={**sound, **change})) == why

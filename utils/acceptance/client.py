@@ -7,7 +7,7 @@ import contextlib
 import gc
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,19 @@ class Pace:
 
 
 def run(
-    load: Load, prompts: Sequence[Prompt], engine: Engine, pace: Pace | None = None
+    load: Load,
+    prompts: Sequence[Prompt],
+    engine: Engine,
+    pace: Pace | None = None,
+    ended: Callable[[], None] | None = None,
 ) -> list[Answer]:
     """Send every prompt, `concurrency` at a time; answers in the order of planned().
 
-    pace is filled in with how well the client kept up.
+    pace is filled in with how well the client kept up. ended is called after each request.
     """
     with _calm_collector():
-        return asyncio.run(_Run(load, engine, pace or Pace(load.concurrency)).all(prompts))
+        one = _Run(load, engine, pace or Pace(load.concurrency), ended)
+        return asyncio.run(one.all(prompts))
 
 
 @contextlib.contextmanager
@@ -83,6 +88,7 @@ class _Run:
     load: Load
     engine: Engine
     pace: Pace
+    ended: Callable[[], None] | None = None
     began: float = field(default_factory=time.perf_counter)
     flights: set[_Flight] = field(default_factory=set)
     undecoded: deque[tuple[stream.Events, Answer]] = field(default_factory=deque)
@@ -161,6 +167,8 @@ class _Run:
             answer.error = f"no byte for {self.load.stall_s:g} s"
         finally:
             self.flights.discard(flight)
+            if self.ended:
+                self.ended()
 
     async def _ask(
         self,

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from utils.acceptance import arithmetic, checks, client, estimate, outputs, preflight, tally, window
+from utils.acceptance import (
+    arithmetic,
+    batches,
+    checks,
+    client,
+    estimate,
+    outputs,
+    preflight,
+    tally,
+    window,
+)
+from utils.acceptance.batches import Batches
 from utils.acceptance.checks import Asked, Check, Readback
 from utils.acceptance.client import Answer, Load, Pace, Prompt
 from utils.acceptance.engines import Counts, Engine
 from utils.acceptance.estimate import Estimate
 from utils.acceptance.exposition import Samples
+from utils.acceptance.load import planned
 from utils.acceptance.meter import Enough, Meter
 from utils.acceptance.preflight import Said, Target
 from utils.acceptance.tally import Tally, request_rows
 from utils.acceptance.window import Scrape
 from utils.errors import NotMeasured
+from utils.progress import Progress
 
 __all__ = ["Derived", "Observation", "Target", "all_counted", "derive", "observe", "request_rows"]
 
@@ -58,9 +72,16 @@ class Derived:
 
 
 def observe(
-    target: Target, asked: Asked, load: Load, prompts: Sequence[Prompt], seen: Observation
+    target: Target,
+    asked: Asked,
+    load: Load,
+    prompts: Sequence[Prompt],
+    seen: Observation,
+    sequence: Batches | None = None,
 ) -> None:
     """Measure a live server; fills `seen` on the way.
+
+    sequence: batches that the prompts are sent in, of which some may not be needed.
 
     Raises:
         NotMeasured: the server isn't the one asked for, or the window is invalid.
@@ -73,8 +94,9 @@ def observe(
     before = meter.settled(SETTLE_DEADLINE_S)
     preflight.agree(meter.source, before, seen.said, asked)
     seen.before, seen.pace = before, Pace(load.concurrency)
-    with meter.polling():
-        seen.answers = client.run(load, prompts, target.engine, seen.pace)
+    with meter.polling(), Progress("AL", len(planned(prompts))) as shown:
+        run = client.run if sequence is None else partial(batches.run, batches=sequence)
+        seen.answers = run(load, prompts, target.engine, seen.pace, ended=shown.step)
     seen.after = meter.settled(
         SETTLE_DEADLINE_S, all_counted(meter, before, seen.answers), FLUSH_PATIENCE_S
     )

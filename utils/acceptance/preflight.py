@@ -67,7 +67,7 @@ def ask(session: requests.Session, target: Target, said: Said) -> None:
             f"{target.base_url} serves {', '.join(offered) or 'nothing'}, not {target.model}",
             "other_model",
         )
-    said.engine_version = _version(session, target)
+    said.engine_version = version(session, target)
     said.speculation = merged(said.speculation, target.engine.info(server_info(session, target)))
     if said.speculation.not_real:
         raise NotMeasured(
@@ -129,14 +129,15 @@ def server_info(session: requests.Session, target: Target) -> Mapping[str, Any]:
     return {}
 
 
-def _version(session: requests.Session, target: Target) -> str | None:
+def version(session: requests.Session, target: Target) -> str | None:
+    """Of the engine, as the server says it; None when it doesn't."""
     for path in ("/version", *target.engine.info_paths):
         try:
-            version = _json(session, target, path).get("version")
+            said = _json(session, target, path).get("version")
         except NotMeasured:
             continue
-        if isinstance(version, str):
-            return version
+        if isinstance(said, str):
+            return said
     return None
 
 

@@ -139,6 +139,18 @@ def stream_row(answer: Answer) -> tuple[int, int] | None:
     return (answer.completion_tokens or 0) - answer.chunks, answer.chunks - 1
 
 
+def exact_rows(engine: Engine, answers: Sequence[Answer]) -> list[tuple[int, int]] | None:
+    """(accepted, steps) per request by its own figures, in steps as the AL counts them.
+
+    None where a request has none, or where its steps include those without a draft.
+    """
+    if engine.own_all_steps or not all(answer.ok for answer in answers):
+        return None
+    if not _by_requests(engine, answers):
+        return None
+    return [(a.spec.accepted, a.spec.steps) for a in answers if a.spec]
+
+
 def request_rows(
     engine: Engine, method: str | None, answers: Sequence[Answer]
 ) -> list[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """`make setup`: the harness's environment and the embedded CPU engine's. Standard library only.
 
-`--only sglang`, which `make test` adds, sets up the second engine: SGLang, for tests.
+`--only sglang`, which `make test` adds, sets up the second engine: SGLang, for tests; `--only
+aiperf` the second client of the serving benchmark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 
-from utils.embedded_engine import environments, layout, sglang_engine, vllm_engine
+from utils.embedded_engine import (
+    aiperf_client,
+    environments,
+    layout,
+    sglang_engine,
+    vllm_engine,
+)
 from utils.embedded_engine.layout import Target
 from utils.embedded_engine.steps import COMPLETE, Facts, Work, exclusive, is_done, mark
 from utils.errors import UsageError, run
@@ -26,19 +33,20 @@ def main() -> int:
         prog="python3 -m utils.embedded_engine.install", description=__doc__
     )
     parser.add_argument(
-        "--only", choices=("harness", "engine", "sglang"), help="set up one environment"
+        "--only",
+        choices=("harness", "engine", "sglang", "aiperf"),
+        help="set up one environment",
     )
     parser.add_argument(
         "--print-env",
         nargs="?",
         const="engine",
-        choices=("engine", "sglang"),
-        help="print where an engine is, install nothing",
+        choices=("engine", "sglang", "aiperf"),
+        help="print where it is, install nothing",
     )
     arguments = parser.parse_args()
     if arguments.print_env:
-        environment = sglang_environment if arguments.print_env == "sglang" else engine_environment
-        print(environment(os.environ))
+        print(ENVIRONMENTS[arguments.print_env](os.environ))
         return 0
     signal.signal(signal.SIGTERM, stop)
     check_platform()
@@ -48,6 +56,7 @@ def main() -> int:
                 "harness": (layout.harness(), fill_harness),
                 "engine": (layout.engine(), vllm_engine.fill),
                 "sglang": (layout.sglang(), sglang_engine.fill),
+                "aiperf": (layout.aiperf(), aiperf_client.fill),
             }[name]
         )
     return 0
@@ -112,6 +121,23 @@ def sglang_environment(environ: Mapping[str, str]) -> str:
                 "run `python3 -m utils.embedded_engine.install --only sglang`"
             )
     return f"ENGINE_PYTHON={target.python}\nMODEL_PATH={weights.model}"
+
+
+def aiperf_environment(environ: Mapping[str, str]) -> str:
+    target = layout.aiperf(environ)
+    if not is_ready(target):
+        raise UsageError(
+            f"AIPerf is not installed in {target.folder}: "
+            "run `python3 -m utils.embedded_engine.install --only aiperf`"
+        )
+    return f"AIPERF={target.venv / 'bin' / 'aiperf'}"
+
+
+ENVIRONMENTS = {
+    "engine": engine_environment,
+    "sglang": sglang_environment,
+    "aiperf": aiperf_environment,
+}
 
 
 def is_ready(target: Target) -> bool:

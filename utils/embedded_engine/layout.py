@@ -22,6 +22,7 @@ TORCH_CPU_LOCK = HERE / "torch-cpu.lock"
 TORCH_PYPI_LOCK = HERE / "torch-pypi.lock"
 SGLANG_LOCK = HERE / "sglang.lock"
 SGLANG_KERNELS = HERE / "sgl_kernel"
+AIPERF_LOCK = HERE / "aiperf.lock"
 WEIGHTS_LOCK = HERE / "weights.lock"
 WEIGHTS_SCRIPT = HERE / "weights.py"
 
@@ -41,6 +42,7 @@ SGLANG_SOURCES = (
     TORCH_PYPI_LOCK,
     *sorted(SGLANG_KERNELS.glob("*.py")),
 )
+AIPERF_SOURCES = (BOOTSTRAP_LOCK, AIPERF_LOCK)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ def sglang(environ: Mapping[str, str] = os.environ) -> Target:
     made_from = digest(SGLANG_SOURCES)
     folder = home(environ) / f"sglang-{made_from[:12]}"
     return _target("sglang", folder, folder / "venv", made_from)
+
+
+def aiperf(environ: Mapping[str, str] = os.environ) -> Target:
+    made_from = digest(AIPERF_SOURCES)
+    folder = home(environ) / f"aiperf-{made_from[:12]}"
+    return _target("aiperf", folder, folder / "venv", made_from)
 
 
 def _target(name: str, folder: Path, venv: Path, made_from: str) -> Target:

@@ -17,9 +17,11 @@ from pathlib import Path
 
 from utils.embedded_engine.layout import Target
 from utils.errors import UsageError
+from utils.progress import Progress, last_line
 
 COMPLETE = "COMPLETE"
 TAIL_LINES = 15
+WATCH_S = 0.5
 
 Facts = dict[str, str]
 
@@ -52,20 +54,34 @@ class Work:
         with self.target.log.open("a", encoding="utf-8") as log:
             print(f"\n$ {shlex.join(argv)}", file=log, flush=True)
             # The child inherits the lock: should it outlive a killed set-up, the next one waits.
-            ended = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=clean_environment(),
-                pass_fds=[self.lock_fd],
+            status = self._watched(
+                subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=clean_environment(),
+                    pass_fds=[self.lock_fd],
+                )
             )
-        if ended.returncode != 0:
+        if status != 0:
             raise CommandFailed(
-                f"{self.target.name}: {Path(argv[0]).name} ended with status {ended.returncode}: "
+                f"{self.target.name}: {Path(argv[0]).name} ended with status {status}: "
                 f"see {self.target.log}, then run `make setup` again; its last lines:\n"
                 f"{tail(self.target.log)}"
             )
+
+    def _watched(self, process: subprocess.Popen[bytes]) -> int:
+        """Its exit status; an exception on our side ends it too."""
+        try:
+            with Progress(f"{self.target.name} set-up") as shown:
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(WATCH_S)
+                    shown.show(last_line(self.target.log))
+        finally:
+            process.kill()
+            process.wait()
 
 
 def clean_environment() -> dict[str, str]:

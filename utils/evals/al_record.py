@@ -40,6 +40,14 @@ class Figures:
     standard_error: float | None
     rows: tuple[tuple[int, int], ...]
 
+    @property
+    def rows_are_exact(self) -> bool:
+        """Rows from stream chunks miss what was cut off the last step of a request."""
+        return [sum(column) for column in zip(*self.rows, strict=True)] == [
+            self.accepted,
+            self.steps,
+        ]
+
 
 def is_al_record(data: Any) -> bool:
     """Recognised by content; a file's name decides nothing."""

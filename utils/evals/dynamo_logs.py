@@ -39,14 +39,17 @@ def mark_command(words: Sequence[str]) -> int:
     add = parser.add_argument
     add("kind", choices=[al_marks.START, al_marks.END])
     add("logs_dir", type=Path)
-    add("--run-id", required=True)
+    run = parser.add_mutually_exclusive_group(required=True)
+    run.add_argument("--run-id")
+    run.add_argument("--plan", type=Path, help="plan.json, which has the run id")
     add("--thinking", required=True, choices=["on", "off"])
     add("--num-spec-tokens", required=True, type=int)
     add("--log-utc-offset", help="zone of log lines that name none, e.g. +00:00")
     add("--settle-s", type=float, default=al_marks.SETTLE_S, help="quiet time (default 20)")
     args = parser.parse_args(words)
     name = al_marks.file_name(args.thinking, args.num_spec_tokens)
-    al_marks.write(args.logs_dir / name, args.kind, args.run_id, args.log_utc_offset, args.settle_s)
+    run_id = args.run_id or records.read_json(args.plan)["run_id"]
+    al_marks.write(args.logs_dir / name, args.kind, run_id, args.log_utc_offset, args.settle_s)
     return errors.PASS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from utils import records
 from utils.errors import NotMeasured
-from utils.evals import evidence, expected, job_identity, thresholds
+from utils.evals import evidence, expected, job_identity, thresholds, throughput_files
 from utils.evals.evidence import META_ENV, PLAN
 from utils.evals.expected import Expected
 from utils.evals.join import Goldens, Join
@@ -28,7 +28,7 @@ class Attempt:
     """A result of one cell, or, without a file, the lack of one.
 
     cell: what was measured: task and concurrency, or thinking and N, or lengths and concurrency.
-    time: unix seconds by the file itself; None where it doesn't say.
+    folder: of the job, relative to the root. time: unix seconds by the file itself; None where it doesn't say.
     """
 
     job: Json
@@ -39,10 +39,22 @@ class Attempt:
     run_id: str | None
     verdict: Verdict
     output_tokens_per_s: float | None = None
+    folder: str = ""
 
     @property
     def key(self) -> str:
         return repr((sorted(self.job.items()), self.kind, sorted(self.cell.items())))
+
+    @property
+    def name(self) -> str:
+        """The cell as the gate's verdict on it says it."""
+        cell = self.cell
+        if self.kind == "score":
+            return f"{cell['task']} conc={cell['concurrency']}"
+        if self.kind == "al":
+            return "AL" if cell["n"] is None else f"AL {cell['thinking']} N={cell['n']}"
+        lengths = cell["isl"], cell["osl"], cell["concurrency"]
+        return throughput_files.cell_name(lengths)
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ def read(root: Path, thresholds_file: Path, golden: Path) -> Jobs:
         UsageError: thresholds or goldens can't be read.
     """
     jobs = Jobs(root, thresholds.load(thresholds_file), cache(lambda: registry.load(golden)))
-    folders = sorted(Path(f) for f, _, names in os.walk(root) if {PLAN, META_ENV} & set(names))
+    folders = job_folders(root)
     for folder in folders:
         inner = [jobs.relative(other) for other in folders if folder in other.parents]
         if inner:
@@ -101,6 +113,11 @@ def read(root: Path, thresholds_file: Path, golden: Path) -> Jobs:
             text = "no plan.json or meta_env.json beside or above it tells which run it is of"
             jobs.dropped.append(Dropped(name, text))
     return jobs
+
+
+def job_folders(root: Path) -> list[Path]:
+    """Every folder with a plan.json or meta_env.json, the root included, by name."""
+    return sorted(Path(f) for f, _, names in os.walk(root) if {PLAN, META_ENV} & set(names))
 
 
 def _drop_all(jobs: Jobs, folder: Path, why: str) -> None:
@@ -157,7 +174,10 @@ class _Job:
     ) -> None:
         file = None if name is None else self.jobs.relative(self.folder / name)
         run_id = self.about.get("run_id")
-        self.found.append(Attempt(self.identity, kind, cell, file, time, run_id, verdict, rate))
+        folder = self.jobs.relative(self.folder)
+        self.found.append(
+            Attempt(self.identity, kind, cell, file, time, run_id, verdict, rate, folder)
+        )
 
     def sort_out(self) -> None:
         """Keep what was asked for, say what is missing, drop the rest."""

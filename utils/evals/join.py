@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from utils import records
 from utils.errors import NotMeasured
@@ -18,6 +18,9 @@ from utils.evals.throughput_files import Serving
 from utils.golden.registry import Registry
 from utils.records import Json
 from utils.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from utils.golden.gate import Judgement
 
 Goldens = Callable[[], Registry]
 AL = "acceptance_length"
@@ -52,6 +55,19 @@ class Join:
         return verdicts, [*found.ignored, *(file.name for file in found.throughput)]
 
     def _al(self, files: Sequence[tuple[str, Json]]) -> Iterator[Verdict]:
+        """Cells of one curve are judged together."""
+        judged = list(self._al_cells(files))
+        if len(judged) < 2 or not files:
+            yield from (one if isinstance(one, Verdict) else one.verdict for one in judged)
+            return
+        from utils.golden import curve, gate
+
+        yield from curve.joint(
+            [gate.Judgement(one, None) if isinstance(one, Verdict) else one for one in judged],
+            self.goldens().tolerances,
+        )
+
+    def _al_cells(self, files: Sequence[tuple[str, Json]]) -> Iterator[Verdict | Judgement]:
         there = _by_key(
             ((r["thinking_mode"], r["num_speculative_tokens"]), (name, r)) for name, r in files
         )
@@ -69,10 +85,14 @@ class Join:
             names = tuple(name for name, _ in group)
             due = (thinking, n) in wanted or not (wanted or forbidden)
             odd = findings.odd_one(cell, AL, names, due)
-            yield odd or self.judge_al(cell, group[0][1], names)
+            yield odd or self._judge_al(cell, group[0][1], names)
 
     def judge_al(self, cell: str, record: Json, names: tuple[str, ...]) -> Verdict:
         """A verdict on one record, whatever else there is."""
+        judged = self._judge_al(cell, record, names)
+        return judged if isinstance(judged, Verdict) else judged.verdict
+
+    def _judge_al(self, cell: str, record: Json, names: tuple[str, ...]) -> Verdict | Judgement:
         from utils.golden import gate
 
         run = record.get("run", {})
@@ -87,7 +107,8 @@ class Join:
             )
         except NotMeasured as error:
             return findings.unmeasured(cell, AL, error.reason, str(error), names)
-        return replace(gate.judge(record, self.goldens()).verdict, evidence=names)
+        found = gate.judge(record, self.goldens())
+        return replace(found, verdict=replace(found.verdict, evidence=names))
 
     def _throughput(self, files: Sequence[Serving]) -> Iterator[Verdict]:
         there = _by_key((file.cell, file) for file in files)

@@ -12,9 +12,11 @@ if not __package__:  # run by path: the repository root stands in for our own fo
 import argparse
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,10 +25,13 @@ import requests
 from utils import errors, models, records
 from utils.acceptance.window import local_session
 from utils.errors import NotMeasured, UsageError
+from utils.progress import Progress, last_line
 from utils.serving import listeners
 
 TASKS = Path(__file__).parents[2] / "benchmarks" / "tasks"
 LOG_TAIL_LINES = 15
+WATCH_S = 1.0
+_BAR = re.compile(r"(\d+)/([1-9]\d*) \[")  # of tqdm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -164,12 +169,26 @@ def _run_lm_eval(config: Path, output: Path, log: Path, deadline_s: float) -> in
             stderr=subprocess.STDOUT,
         )
         try:
-            return process.wait(deadline_s)
-        except subprocess.TimeoutExpired as error:
-            raise NotMeasured(f"lm-eval did not end within {deadline_s:g} s; {log}") from error
+            return _wait(process, log, deadline_s)
         finally:
             process.kill()
             process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int:
+    """Its exit status; how far it is, its own bar says in its log."""
+    deadline = time.monotonic() + deadline_s
+    with Progress(log.stem.replace("_", " "), limit_s=deadline_s) as shown:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(WATCH_S)
+            note = last_line(log)
+            if counted := _BAR.search(note):
+                done, shown.total = map(float, counted.groups())
+                shown.step(done=done)
+            else:
+                shown.show(note)
+    raise NotMeasured(f"lm-eval did not end within {deadline_s:g} s; {log}")
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def read_prompts(
         dataset=manifest.get("dataset", "unlabelled"),
         revision=manifest.get("revision"),
         proxy=manifest.get("proxy", False),
-        sha256=_digest(prompts),
+        sha256=digest(prompts),
         prompts=prompts,
     )
 
@@ -142,7 +142,8 @@ def _is_placeholder(turn: str) -> bool:
     return turn.startswith(PLACEHOLDER)  # a template for the text may follow it
 
 
-def _digest(prompts: Sequence[Prompt]) -> str:
+def digest(prompts: Sequence[Prompt]) -> str:
+    """sha256 over ids and messages, in order."""
     rows = [
         [prompt.id, [dict(message) for message in prompt.messages], *prompt.later]
         for prompt in prompts

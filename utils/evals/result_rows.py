@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from utils import records
@@ -17,13 +18,37 @@ UNDATED = ("undated_attempts", "several results, one without a time of its own; 
 SAME_TIME = ("same_time", "several results of the same time; keep one of them")
 
 
+@dataclass(frozen=True)
+class Cell:
+    """Everything on one cell: its attempts by their own time, and which of them counts.
+
+    first: any of them, or the lack of one. reason, detail: why none was chosen.
+    """
+
+    first: Attempt
+    attempts: Sequence[Attempt]
+    chosen: Attempt | None
+    reason: str
+    detail: str
+
+
+def cells(jobs: Jobs) -> list[Cell]:
+    """Every cell that was asked for or came back, in numeric order."""
+    groups: dict[str, list[Attempt]] = {}
+    for attempt in jobs.attempts:
+        groups.setdefault(attempt.key, []).append(attempt)
+    return [_cell(group) for group in sorted(groups.values(), key=lambda g: _order(g[0]))]
+
+
+def _cell(group: Sequence[Attempt]) -> Cell:
+    attempts = sorted((a for a in group if a.file), key=lambda a: (a.time or 0.0, a.file or ""))
+    chosen, (reason, detail) = _choose(attempts)
+    return Cell(group[0], attempts, chosen, reason, detail)
+
+
 def table(jobs: Jobs) -> Json:
     """Everything that was collected, in numeric order."""
-    cells: dict[str, list[Attempt]] = {}
-    for attempt in jobs.attempts:
-        cells.setdefault(attempt.key, []).append(attempt)
-    groups = sorted(cells.values(), key=lambda group: _order(group[0]))
-    rows = [_row(group) for group in groups]
+    rows = [_row(cell) for cell in cells(jobs)]
     missing = [row for row in rows if not row["attempts"]]
     undecided = [row for row in rows if row["attempts"] and row["chosen"] is None]
     present = [row for row in rows if row["attempts"]]
@@ -42,11 +67,9 @@ def table(jobs: Jobs) -> Json:
     }
 
 
-def _row(group: Sequence[Attempt]) -> Json:
+def _row(cell: Cell) -> Json:
     """One cell. An AL is no score, and a rate is neither: each has a column of its own."""
-    attempts = sorted((a for a in group if a.file), key=lambda a: (a.time or 0.0, a.file or ""))
-    chosen, (reason, detail) = _choose(attempts)
-    first = group[0]
+    first, chosen = cell.first, cell.chosen
     row: Json = {
         **first.job,
         "kind": first.kind,
@@ -63,10 +86,10 @@ def _row(group: Sequence[Attempt]) -> Json:
         "lower": None,
         "upper": None,
         "outcome": "not_measured",
-        "reason": reason,
-        "detail": detail,
+        "reason": cell.reason,
+        "detail": cell.detail,
         "chosen": None,
-        "attempts": [_attempt(attempt) for attempt in attempts],
+        "attempts": [_attempt(attempt) for attempt in cell.attempts],
     }
     if chosen:
         verdict = chosen.verdict

@@ -17,9 +17,10 @@ from utils import errors, models, records
 from utils.acceptance import client, engines, measure, recognise
 from utils.acceptance.recognise import AUTO, Recognised
 from utils.errors import HarnessError, NotMeasured, UsageError
-from utils.evals import al_attempt, al_record
+from utils.evals import al_attempt, al_early, al_record
 from utils.evals.speedbench import PromptFile, prepared_path, read_prompts
 from utils.golden import gate
+from utils.golden.registry import Registry
 from utils.records import Json
 from utils.verdicts import exit_status
 
@@ -59,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--server-pid", type=int, help="process that runs the engine")
     add("--golden", type=Path, default=gate.GOLDEN_DIR, help="folder of golden curves")
     add("--no-gate", action="store_true", help="measure and record; give no verdict")
+    add("--stop-early", action="store_true", help="stop as soon as the verdict is certain")
     add("--output", type=Path, help="record (default: its standard name in --output-dir)")
     add("--output-dir", type=Path, default=Path())
     recheck = commands.add_parser("recheck", help="recompute a record from its raw part")
@@ -75,6 +77,11 @@ def measure_command(args: argparse.Namespace) -> int:
     row = models.load(args.model_prefix)
     load = _load(args, row)
     prompt_file, category = _prompts(args, row)
+    goldens = gate.load(args.golden) if args.stop_early else None
+    if goldens:
+        prompt_file = al_early.in_order(
+            prompt_file, args.turns, not args.no_gate, load.concurrency, goldens.tolerances
+        )
     engine, problem = _engine(args)
     record = al_attempt.begin(args, plan, load, prompt_file, category, engine)
     output = args.output or args.output_dir / al_record.file_name(
@@ -83,7 +90,7 @@ def measure_command(args: argparse.Namespace) -> int:
     try:
         if problem:
             raise problem
-        _measure(args, plan, load, prompt_file, record, engine.engine)
+        _measure(args, plan, load, prompt_file, record, engine.engine, goldens)
     except HarnessError as error:
         reason = getattr(error, "reason", "unusable_configuration")
         record.update(error=str(error), reason=reason)
@@ -143,6 +150,7 @@ def _measure(
     prompts: PromptFile,
     record: Json,
     engine: engines.Engine,
+    goldens: Registry | None,
 ) -> None:
     """Observe and derive into the record; what was seen is kept when it fails half-way."""
     target = measure.Target(
@@ -154,10 +162,14 @@ def _measure(
         server_pid=args.server_pid,
     )
     seen = measure.Observation()
+    stop = al_early.EarlyStop(goldens, engine, record, seen) if goldens else None
+    asked, sequence = al_record.asked_of(record), stop.batches() if stop else None
     try:
-        measure.observe(target, al_record.asked_of(record), load, prompts.prompts, seen)
+        measure.observe(target, asked, load, prompts.prompts, seen, sequence)
     finally:
         al_attempt.keep(seen, record)
+        if stop:
+            stop.keep()
     _, _, derived = al_record.rederive(record)
     al_record.fill(record, derived)
 

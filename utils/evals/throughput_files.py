@@ -19,6 +19,9 @@ CHECK = "requests_completed"
 AGGREGATED = ("tput_per_gpu", "conc")
 STATISTIC = re.compile(r"(mean|median|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el)")
 SAME_RATE = 0.01
+# From a free slot to the next request. A client that can't keep up waits seconds there, unseen by
+# its latencies.
+MAX_START_LAG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, 
     if found.counts:
         yield from _requests(found.counts, limits)
         yield from _tokens(found.counts, limits)
+        yield from _client(found.counts)
     elif not found.mean > 0:
         yield "no_tokens", f"tput_per_gpu is {found.mean}: nothing was generated; see the log"
     yield from _latencies(found.latencies)
@@ -175,6 +179,23 @@ def _tokens(data: Json, limits: Mapping[str, float]) -> Iterator[tuple[str, str]
     if not abs(rate - data["output_tokens_per_s"]) <= SAME_RATE * rate:
         text = f"output_tokens_per_s is written as {data['output_tokens_per_s']:.4g}"
         yield "contradicts_itself", f"{text}, tokens by duration come to {rate:.4g}; edited?"
+
+
+def _client(data: Json) -> Iterator[tuple[str, str]]:
+    """A client at its own limit measures itself; what it can't tell of itself is null."""
+    pace = data.get("client_pace")
+    if pace is None:  # an older file
+        return
+    from utils.acceptance.checks import MAX_CPU_SHARE, MAX_LOOP_LAG_S  # not needed by most files
+
+    for name, most in (
+        ("start_lag_s", MAX_START_LAG_S),
+        ("loop_lag_s", MAX_LOOP_LAG_S),
+        ("cpu_share", MAX_CPU_SHARE),
+    ):
+        if pace[name] is not None and not pace[name] <= most:
+            text = f"{name} of the client is {pace[name]:.3g}, at most {most:g} is sound"
+            yield "client_saturated", f"{text}: give it a free core, or lower CONC"
 
 
 def _latencies(latencies: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str]]:

@@ -83,9 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdicts, ignored = _judge(args.results_dir, options)
     status = exit_status(verdicts)
     if args.junit:
-        _write_junit(args.junit, verdicts)
+        from utils.report import junit  # slow to import, and only for this
+
+        records.write_text(args.junit, junit.render({"": verdicts}))
     if args.explain:
-        return _explain(args.results_dir, verdicts, args.explain)
+        return _explain(args, verdicts)
     if args.json:
         rows = [verdict.as_json() for verdict in verdicts]
         report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
@@ -102,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--results-dir", type=Path, default=Path(), help="default: the current one")
-    add("--expected-concs", type=_concurrencies, help='CI\'s own copy of the request: "1 32"')
+    add("--expected-concs", type=concurrencies, help='CI\'s own copy of the request: "1 32"')
     add("--thresholds", type=Path, default=thresholds.FILE, metavar="F")
     add("--golden", type=Path, default=FOLDER, metavar="DIR")
     add("--meta-env", type=Path, metavar="F", help="default: meta_env.json in the directory")
@@ -115,7 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _concurrencies(text: str) -> list[int]:
+def concurrencies(text: str) -> list[int]:
+    """Of a list such as "1 32", for argparse."""
     words = text.replace(",", " ").split()
     if not words or not all(re.fullmatch("[1-9][0-9]*", word) for word in words):
         raise argparse.ArgumentTypeError(f'{text!r} is not a list such as "1 32"')
@@ -156,7 +159,8 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _explain(directory: Path, verdicts: Sequence[Verdict], cell: str) -> int:
+def _explain(args: argparse.Namespace, verdicts: Sequence[Verdict]) -> int:
+    directory, cell = args.results_dir, args.explain
     chosen = [verdict for verdict in verdicts if verdict.cell == cell]
     if not chosen:
         cells = "; ".join(sorted({verdict.cell for verdict in verdicts}))
@@ -164,8 +168,24 @@ def _explain(directory: Path, verdicts: Sequence[Verdict], cell: str) -> int:
     for verdict in chosen:
         content = {name: _excerpt(directory / name) for name in verdict.evidence}
         shown = {**verdict.as_json(), "content": content}
+        if cell.startswith("AL "):
+            shown["causes"] = _causes(directory, verdict, args.golden)
         print(json.dumps(shown, indent=2, sort_keys=True))
     return exit_status(chosen)
+
+
+def _causes(directory: Path, verdict: Verdict, golden: Path) -> list[str]:
+    """What can have made the acceptance length what it is, the best founded first."""
+    from utils.golden import forensics, registry
+
+    goldens = registry.load(golden).goldens
+    lines: list[str] = []
+    for name in verdict.evidence:
+        try:
+            lines += forensics.lines(forensics.read(directory / name, goldens))
+        except NotMeasured as error:
+            lines.append(str(error))
+    return lines
 
 
 def _excerpt(path: Path) -> object:
@@ -178,24 +198,6 @@ def _excerpt(path: Path) -> object:
         return "not an object"
     small = {name: value for name, value in data.items() if len(json.dumps(value)) <= EXCERPT}
     return {**small, "left_out": sorted(data.keys() - small.keys())}
-
-
-def _write_junit(path: Path, verdicts: Sequence[Verdict]) -> None:
-    try:
-        import junitparser
-    except ImportError as error:
-        raise UsageError("--junit needs the package junitparser; run `make setup`") from error
-    suite = junitparser.TestSuite("specgate")
-    for verdict in verdicts:
-        case = junitparser.TestCase(verdict.check, classname=verdict.cell)
-        if verdict.outcome is Outcome.FAIL:
-            case.result = [junitparser.Failure(verdict.line(), verdict.reason)]
-        elif verdict.outcome is not Outcome.PASS:
-            case.result = [junitparser.Error(verdict.line(), verdict.reason)]
-        suite.add_testcase(case)
-    document = junitparser.JUnitXml("specgate")
-    document.add_testsuite(suite)
-    document.write(str(path))
 
 
 if __name__ == "__main__":

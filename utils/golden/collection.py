@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from utils import models, records
+from utils.acceptance.argv import option
 from utils.errors import UsageError
 from utils.evals import al_record
-from utils.golden import registry
+from utils.golden import cells, registry
 from utils.golden.registry import ENGINE_DEFAULT, NO_DRAFT_MODEL
 from utils.records import Json
 
 FAMILY = (
     "model",
     "model_prefix",
+    "model_revision",
     "method",
     "draft_model",
     "draft_sample_method",
@@ -24,22 +28,31 @@ FAMILY = (
 )
 
 
-def collect(paths: Sequence[Path], output: Path, hardware: str, source: str | None) -> str:
-    """Add the runs of records to a golden file, or make one; returns a line about it.
+@dataclass(frozen=True)
+class Origin:
+    """What records don't say of themselves. model_revision: None where only a record may know."""
+
+    hardware: str
+    source: str | None = None
+    model_revision: str | None = None
+
+
+def assemble(paths: Sequence[Path], output: Path, origin: Origin) -> str:
+    """Add the runs of records to a golden file, or make one; returns a line about each value.
 
     Raises:
-        NotMeasured: a record is not a valid measurement.
+        NotMeasured: a record is not a valid measurement, or was made with prefix caching on.
         UsageError: a record is of another key family, or of a run that is there already.
     """
     data = records.read_yaml(output, "golden") if output.exists() else None
     for path in paths:
         record = al_record.read(path)
-        family = _family(path, record, source)
+        family = _family(path, record, origin)
         data = data or family
         if differs := [name for name in FAMILY if data[name] != family[name]]:
             has = ", ".join(f"{name} {family[name]}, not {data[name]}" for name in differs)
             raise UsageError(f"{path} does not belong into {output}: it has {has}")
-        _add(data, path, record, hardware)
+        _add(data, path, record, origin.hardware)
     assert data
     data["entries"].sort(key=lambda e: (e["thinking"], e["num_speculative_tokens"]))
     _write(output, data)
@@ -49,26 +62,44 @@ def collect(paths: Sequence[Path], output: Path, hardware: str, source: str | No
     )
 
 
-def _family(path: Path, record: Json, source: str | None) -> Json:
+def _family(path: Path, record: Json, origin: Origin) -> Json:
     if record[al_record.VERSION_KEY] != al_record.VERSION:
         raise UsageError(f"{path} is of version 1: it says too little to become a golden")
+    if "early" in record:
+        raise UsageError(
+            f"{path} was free to stop early: its requests are in another order, and may not be "
+            "all; measure without --stop-early"
+        )
     spoken = record["speculation"]
     if spoken["method"] is None:
         raise UsageError(f"{path} does not say by which method it speculates")
     prefix = record["model_prefix"]
     return {
         "schema": "golden/1",
-        "model": models.load(prefix).id,
+        "model": _model(record),
         "model_prefix": prefix,
-        "model_revision": None,
+        "model_revision": origin.model_revision or revision(record["server"]["argv"]),
         "method": spoken["method"],
         "draft_model": spoken["draft_model"] or NO_DRAFT_MODEL,
         "draft_sample_method": spoken["draft_sample_method"] or ENGINE_DEFAULT,
         "rejection_sample_method": spoken["rejection_sample_method"] or ENGINE_DEFAULT,
         "imported": False,
-        "source": source or "python3 -m utils.golden collect",
+        "source": origin.source or "python3 -m utils.golden assemble",
         "entries": [],
     }
+
+
+def _model(record: Json) -> str:
+    """The served name; the model's own where a folder of weights was served under its path."""
+    name: str = record["model"]
+    return models.load(record["model_prefix"]).id if name.startswith("/") else name
+
+
+def revision(argv: Sequence[str] | None) -> str | None:
+    """The commit of the weights by a server's command line: --revision, or a hub cache's folder."""
+    words = argv or ()
+    stored = re.search(r"/snapshots/([0-9a-f]{40})(?:[/ ]|$)", " ".join(words))
+    return option(words, "--revision") or (stored[1] if stored else None)
 
 
 def _add(data: Json, path: Path, record: Json, hardware: str) -> None:
@@ -107,6 +138,7 @@ def _workload(record: Json) -> Json:
 
 def _run(path: Path, record: Json, hardware: str) -> Json:
     found = al_record.figures(record)
+    cells.refuse_prefix_caching(record)
     if not found.accepted:
         raise UsageError(f"{path}: nothing was accepted, the drafter is inactive; no golden")
     run: Json = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import stdev
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from utils.errors import HarnessError, NotMeasured
 from utils.evals import al_record
-from utils.golden import match
+from utils.evals.al_record import Figures
+from utils.golden import cell_test, early, match
+from utils.golden.cell_test import limits
+from utils.golden.interval import Shift
 from utils.golden.registry import FOLDER, Golden, Registry, load
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict
@@ -20,23 +21,20 @@ __all__ = ["GOLDEN_DIR", "Judgement", "judge", "limits", "load"]
 GOLDEN_DIR = FOLDER
 CHECK = "acceptance_length"
 RECHECK = "measure again (python3 -m utils.evals.speedbench_al recheck FILE shows every check)"
+UNDECIDED, STOPPED = "undecided", "stopped_undecided"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and the golden value that it was compared with, if there was one."""
+    """A verdict, the AL that it was compared with, if there was one, and by which golden and shift.
+
+    shift: None where no spread is known, or where only a part of the prompts was sent.
+    """
 
     verdict: Verdict
     reference: float | None
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Inclusive limits, and the rule that set them."""
-
-    lower: float
-    upper: float
-    rule: str
+    golden: Golden | None = None
+    shift: Shift | None = None
 
 
 def cell(record: Mapping[str, Any]) -> str:
@@ -57,20 +55,21 @@ def judge(record: Json, goldens: Registry) -> Judgement:
         return _no_verdict(record, "wrong_shape", f"{text}; {RECHECK}")
     if found.accepted == 0:
         return _inactive(record, found.steps)
-    sample = goldens.tolerances["sample"]
     try:
-        golden = match.find(record, goldens.goldens, sample["min_share"]["value"])
+        golden = match.find(
+            record, goldens.goldens, goldens.tolerances["sample"]["min_share"]["value"]
+        )
+        if record.get("early"):
+            return _sequential(record, found, golden, goldens.tolerances)
         _enough_steps(record["num_speculative_tokens"], found.steps, golden, goldens.tolerances)
     except NotMeasured as error:
         return _no_verdict(record, error.reason, str(error), found.acceptance_length)
-    return _compare(record, found.acceptance_length, golden, goldens.tolerances)
+    shift = cell_test.against(found, golden, goldens.tolerances)
+    return _compare(record, found, golden, goldens.tolerances, shift)
 
 
 def _enough_steps(draft_length: int, steps: int, golden: Golden, tolerances: Json) -> None:
-    """That a measurement is large enough to be compared.
-
-    The spread between requests says nothing here: golden and record sent the same prompts, which
-    are no random sample. What counts is whether the record holds as much as the golden.
+    """That a measurement is large enough to be compared: that nothing was cut off or left out.
 
     Raises:
         TooFew: it isn't.
@@ -82,7 +81,7 @@ def _enough_steps(draft_length: int, steps: int, golden: Golden, tolerances: Jso
             f"a run of it has {golden.steps:.0f}",
         )
     else:
-        room = limits(reference, golden.run_lengths, tolerances).upper - reference
+        room = limits(reference, tolerances).upper - reference
         errors = rules["standard_errors"]["value"]
         least = (errors * draft_length / 2 / room) ** 2
         why = f"with fewer, {errors:g} standard errors don't fit into its limits"
@@ -93,54 +92,91 @@ def _enough_steps(draft_length: int, steps: int, golden: Golden, tolerances: Jso
         )
 
 
-def limits(reference: float, run_lengths: Sequence[float], tolerances: Json) -> Limits:
-    """Reference ± the relative floor, widened by the spread between enough runs up to a cap.
+def _sequential(record: Json, found: Figures, golden: Golden, tolerances: Json) -> Judgement:
+    """Judge a record that could stop early: take every look again, the first that decides counts.
 
-    k · s · √(1 + 1/n): one new run against the mean of n.
+    Raises:
+        NotMeasured: it stopped where nothing was decided.
     """
-    floor = tolerances["relative_floor"]["value"]
-    spread = tolerances["spread"]
-    margin, rule = floor * reference, f"±{floor:.0%} floor"
-    n = len(run_lengths)
-    if n >= spread["min_runs"]["value"]:
-        k, cap = spread["k"]["value"], spread["relative_cap"]["value"]
-        wide = k * stdev(run_lengths) * math.sqrt(1 / n + 1)
-        if wide > margin:
-            margin, rule = min(wide, cap * reference), f"±{k:g}·sd between runs"
-            rule += f", capped at {cap:.0%}" if wide > cap * reference else ""
-    return Limits(reference - margin, reference + margin, rule)
+    sent, planned = record["workload"]["requests"], record["workload"]["prompts"]
+    ends = early.looks(planned, record["workload"]["concurrency"], tolerances)
+    looks = early.path(found.rows, ends, golden, tolerances) if found.rows_are_exact else []
+    last = looks[-1] if looks else None
+    if last and last.outcome:
+        note = f"decided after {last.prompts} of {planned} prompts"
+        return _compare(record, found, golden, tolerances, last.shift, last.error_rate, note)
+    if sent != planned:
+        raise NotMeasured(
+            f"it stopped after {sent} of {planned} prompts, where nothing is decided: "
+            f"{last or 'its requests have no exact figures of their own'}; measure again",
+            STOPPED,
+        )
+    _enough_steps(record["num_speculative_tokens"], found.steps, golden, tolerances)
+    found = replace(found, rows=early.in_file_order(found.rows, tolerances))
+    shift = cell_test.against(found, golden, tolerances)
+    rate = early.error_rate(planned, ends, tolerances)
+    return _compare(record, found, golden, tolerances, shift, rate)
 
 
-def _compare(record: Json, al: float, golden: Golden, tolerances: Json) -> Judgement:
-    allowed = limits(golden.acceptance_length, golden.run_lengths, tolerances)
-    runs = len(golden.run_lengths)
-    origin = f"imported from {golden.source}, spread assumed"
-    if not golden.imported:
-        origin = f"{runs} run{'s' if runs > 1 else ''}"
+def _compare(
+    record: Json,
+    found: Figures,
+    golden: Golden,
+    tolerances: Json,
+    shift: Shift | None,
+    error_rate: float | None = None,
+    note: str = "",
+) -> Judgement:
+    """By its interval; by the point alone where no spread is known."""
+    al, reference = found.acceptance_length, golden.acceptance_length
+    if shift:
+        al, reference = shift.measured, shift.reference
+    allowed = limits(reference, tolerances)
     inside = allowed.lower <= al <= allowed.upper
+    outcome = Outcome.PASS if inside else Outcome.FAIL
+    if shift:
+        outcome = cell_test.decide(shift, tolerances, error_rate)
+    by = f"point in {allowed.rule}: no spread is known"
+    if shift:
+        by = f"{allowed.rule}, {cell_test.describe(shift, tolerances, error_rate)}"
+    reason, detail = _why(outcome, al, reference, inside, golden, tolerances)
     verdict = Verdict(
-        Outcome.PASS if inside else Outcome.FAIL,
+        outcome,
         cell(record),
         CHECK,
         measured=al,
         lower=allowed.lower,
         upper=allowed.upper,
-        source=f"{golden}, {origin}, {allowed.rule}",
-        reason="" if inside else _side(al, golden.acceptance_length),
-        detail="" if inside else _remedy(al, golden.acceptance_length),
+        source=", ".join(filter(None, (str(golden), _origin(golden), by, note))),
+        reason=reason,
+        detail=detail,
     )
-    return Judgement(verdict, golden.acceptance_length)
+    return Judgement(verdict, reference, golden, None if note else shift)
 
 
-def _side(al: float, reference: float) -> str:
-    return "above_golden" if al > reference else "below_golden"
+def _origin(golden: Golden) -> str:
+    runs = len(golden.run_lengths)
+    if golden.imported:
+        return f"imported from {golden.source}"
+    return f"{runs} run{'s' if runs > 1 else ''}"
 
 
-def _remedy(al: float, reference: float) -> str:
-    away = f"{al / reference - 1:+.1%} from the golden {reference:.4f}; "
-    if al > reference:
-        return away + "look for loops in the outputs, other prompts, acceptance that was forced"
-    return away + "check the draft weights, N, the chat template and what changed in the engine"
+def _why(
+    outcome: Outcome, al: float, reference: float, inside: bool, golden: Golden, tolerances: Json
+) -> tuple[str, str]:
+    """Reason and detail of a verdict."""
+    if outcome is Outcome.PASS:
+        return "", ""
+    away = f"{al / reference - 1:+.1%} from the golden {reference:.4f}"
+    if outcome is Outcome.FAIL and al > reference:
+        look_for = "look for loops in the outputs, other prompts, acceptance that was forced"
+        return "above_golden", f"{away}; {look_for}"
+    if outcome is Outcome.FAIL:
+        check = "check the draft weights, N, the chat template and what changed in the engine"
+        return "below_golden", f"{away}; {check}"
+    possible = f"a shift of {tolerances['must_not_pass']['value']:.0%}" if inside else "chance"
+    remedy = "" if golden.rows else ", against a golden with rows (python3 -m utils.golden collect)"
+    return UNDECIDED, f"{away}, but {possible} can't be excluded; measure again{remedy}"
 
 
 def _inactive(record: Json, steps: int) -> Judgement:
@@ -158,7 +194,7 @@ def _inactive(record: Json, steps: int) -> Judgement:
 
 
 def _no_verdict(record: Json, reason: str, detail: str, al: float | None = None) -> Judgement:
-    few = reason == "insufficient_sample"
+    few = reason in ("insufficient_sample", STOPPED)
     outcome = Outcome.INCONCLUSIVE if few else Outcome.NOT_MEASURED
     verdict = Verdict(outcome, cell(record), CHECK, measured=al, reason=reason, detail=detail)
     return Judgement(verdict, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ class Golden:
 
     key: field → value; None where the file doesn't state it. run_lengths: AL of each run, empty
     for an imported value. steps: verify steps of a run, on average; None for an imported value.
+    rows: (accepted, steps) of every request, of each run that has them, in the prompts' order.
+    profile: share of steps whose draft was accepted at position 1, 2, …; empty where no run says.
+    revision: of the weights, None where the file doesn't state it.
     """
 
     file: str
@@ -33,6 +37,14 @@ class Golden:
     acceptance_length: float
     run_lengths: tuple[float, ...]
     steps: float | None = None
+    rows: tuple[tuple[tuple[int, int], ...], ...] = ()
+    profile: tuple[float, ...] = ()
+    revision: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Key and revision as text, whatever order a file gave them in."""
+        return json.dumps({**self.key, "model_revision": self.revision}, sort_keys=True)
 
     def __str__(self) -> str:
         n = self.key["num_speculative_tokens"]
@@ -59,7 +71,7 @@ def load(folder: Path) -> Registry:
     goldens = [golden for path in golden_files(folder) for golden in read(path)]
     seen: dict[str, Golden] = {}
     for golden in goldens:
-        same = seen.setdefault(repr(sorted(golden.key.items())), golden)
+        same = seen.setdefault(golden.identity, golden)
         if same is not golden:
             raise UsageError(f"{folder}: {same} and {golden} have the same key; merge their runs")
     return Registry(goldens, records.read_yaml(folder / TOLERANCES, "tolerances"))
@@ -90,6 +102,9 @@ def read(path: Path) -> Iterator[Golden]:
             acceptance_length=entry["acceptance_length"] if data["imported"] else pooled(runs),
             run_lengths=tuple(pooled([run]) for run in runs),
             steps=sum(run["steps"] for run in runs) / len(runs) if runs else None,
+            rows=tuple(tuple((a, s) for a, s in run["rows"]) for run in runs if "rows" in run),
+            profile=_profile(runs),
+            revision=data["model_revision"],
         )
 
 
@@ -115,6 +130,14 @@ def pooled(runs: Sequence[Json]) -> float:
     accepted: int = sum(run["accepted"] for run in runs)
     steps: int = sum(run["steps"] for run in runs)
     return 1.0 + accepted / steps
+
+
+def _profile(runs: Sequence[Json]) -> tuple[float, ...]:
+    """Acceptance by position, pooled over the runs that say it."""
+    known = [run for run in runs if run["per_position"]]
+    steps = sum(run["steps"] for run in known)
+    columns = zip(*(run["per_position"] for run in known), strict=True)
+    return tuple(sum(column) / steps for column in columns)
 
 
 def impossible(entry: Json) -> str | None:

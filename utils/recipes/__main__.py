@@ -9,7 +9,7 @@ from pathlib import Path
 
 from utils import errors
 from utils.errors import UsageError
-from utils.recipes import names
+from utils.recipes import names, plan
 from utils.recipes.names import RecipeName
 from utils.recipes.rules import TITLES
 
@@ -25,6 +25,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(catalogue.write(args.engine, args.python))
     elif args.command == "new":
         print(new(args.name, args.like, args.folder))
+    elif args.command == "plan":
+        return plan.write(args, FOLDER.parent)
+    elif args.command == "doctor":
+        from utils.recipes import doctor
+
+        return doctor.command(*_recipes([args.recipe]))
+    elif args.command == "compare":
+        from utils.recipes import compare
+
+        return compare.command(args.base, args.speculated)
+    elif args.command == "lossless":
+        from utils.recipes import lossless
+
+        return lossless.command(args.base, args.speculated)
     elif args.command == "list":
         print("\n".join(table(_recipes(args.recipes))))
     else:
@@ -42,6 +56,16 @@ def _parser() -> argparse.ArgumentParser:
     add("name", help=names.GRAMMAR)
     add("--like", help="the recipe to copy (default: the nearest by name)")
     add("--folder", type=Path, default=FOLDER, help="where recipes are")
+    plan.add_arguments(commands.add_parser("plan", help="a sweep: its runs and their cost"))
+    add = commands.add_parser("doctor", help="is this node fit for a recipe?").add_argument
+    add("recipe", type=Path, help="its file; the environment is as for a run")
+    for name, kind, text in (
+        ("compare", "DIR", "result directories of a recipe without and with speculation"),
+        ("lossless", "FILE", "their greedy_outputs.json: did speculation change what was said?"),
+    ):
+        add = commands.add_parser(name, help=text).add_argument
+        add("base", type=Path, metavar=f"BASE_{kind}")
+        add("speculated", type=Path, metavar=f"MTP_{kind}")
     add = commands.add_parser("catalogue", help="ask an engine which options it takes").add_argument
     add("--engine", required=True, choices=("vllm", "sglang"))
     add("--python", required=True, type=Path, help="the Python that has the engine")

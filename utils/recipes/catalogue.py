@@ -143,8 +143,8 @@ def load(engine: str, version: str) -> Catalogue:
     return Catalogue(engine, version, data["options"])
 
 
-def write(engine: str, python: Path) -> Path:
-    """Ask an engine's own parser, in the engine's own environment.
+def ask(engine: str, python: Path) -> records.Json:
+    """A catalogue by an engine's own parser, in the engine's own environment.
 
     Raises:
         UsageError: it can't be asked.
@@ -166,6 +166,16 @@ def write(engine: str, python: Path) -> Path:
     data = {"schema": "options/1", "engine": engine, **json.loads(done.stdout)}
     if problem := records.schema_problem(data, "options"):
         raise UsageError(f"{engine} {data['version']}: {problem} (schema options)")
+    return data
+
+
+def write(engine: str, python: Path) -> Path:
+    """Ask an engine, and keep what it says.
+
+    Raises:
+        UsageError: it can't be asked.
+    """
+    data = ask(engine, python)
     path = FOLDER / f"{engine}-{data['version']}.json"
     lines = ",\n".join(
         f"    {json.dumps(name)}: {json.dumps(option, sort_keys=True)}"

@@ -89,6 +89,8 @@ def make(asked: Settings, speculation: Speculation | None) -> Json:
 
 def _cells(asked: Settings, speculation: Speculation | None) -> list[Json]:
     cells: list[Json] = []
+    if asked.collects and speculation:
+        return [_al_cell(asked, speculation)]
     if asked.evals:
         cells += [
             {"kind": "score", "task": task, "concurrency": concurrency}
@@ -96,12 +98,16 @@ def _cells(asked: Settings, speculation: Speculation | None) -> list[Json]:
             for task in models.load(asked["MODEL_PREFIX"]).eval_tasks
         ]
     if asked.evals and speculation:
-        n = speculation.num_tokens
-        cells.append({"kind": "al", "thinking": asked["THINKING"], "num_speculative_tokens": n})
+        cells.append(_al_cell(asked, speculation))
     if not asked["EVAL_ONLY"]:
-        lengths = {"isl": asked["ISL"], "osl": asked["OSL"], "concurrency": asked["CONC"]}
-        cells.append({"kind": "throughput", **lengths})
+        lengths = {"isl": asked["ISL"], "osl": asked["OSL"]}
+        cells += [{"kind": "throughput", **lengths, "concurrency": c} for c in asked["CONC"]]
     return cells
+
+
+def _al_cell(asked: Settings, speculation: Speculation) -> Json:
+    n = speculation.num_tokens
+    return {"kind": "al", "thinking": asked["THINKING"], "num_speculative_tokens": n}
 
 
 def stamp(plan: Json) -> Json:
@@ -134,7 +140,7 @@ def adopt(path: Path, wanted: Json) -> Json:
     ]
     if differing:
         raise UsageError(f"PLAN_FILE {path} is the plan of another run: {'; '.join(differing)}")
-    return plan
+    return plan | {"model_path": wanted["model_path"]}  # known only where it runs
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from utils import errors, models
 from utils.errors import UsageError
+from utils.golden import rows
 from utils.recipes import names
 from utils.recipes.speculation import METHODS
 
@@ -86,7 +87,7 @@ VARIABLES: dict[str, Callable[[str], Any]] = {
     "ISL": positive,
     "OSL": positive,
     "MAX_MODEL_LEN": positive,
-    "CONC": positive,
+    "CONC": concurrencies,
     "RUN_EVAL": boolean,
     "EVAL_ONLY": boolean,
     "EVAL_CONCURRENT_REQUESTS": concurrencies,
@@ -99,6 +100,9 @@ VARIABLES: dict[str, Callable[[str], Any]] = {
     "ENGINE_VERSION": version,
     "SERVER_READY_TIMEOUT_S": positive,
     "SYNTHETIC_ACCEPTANCE": boolean,
+    "SERVING_CLIENT": one_of("specgate", "aiperf"),
+    "SLO": plain,
+    "LOSSLESS": boolean,
     "DRY_RUN": one_of("0", "1"),
 }
 REQUIRED = ("MODEL", "TP", "ISL", "OSL", "MAX_MODEL_LEN", "CONC")  # all others have a default
@@ -115,6 +119,11 @@ class Settings:
 
     def __getitem__(self, variable: str) -> Any:
         return self.values[variable]
+
+    @property
+    def collects(self) -> bool:
+        """Does it measure one cell of a golden curve, and nothing else?"""
+        return self.recipe == rows.CELL
 
     @property
     def evals(self) -> bool:
@@ -143,7 +152,7 @@ def load(recipe: Path, environment: Environment, required: Sequence[str] = ()) -
     Raises:
         UsageError: one message with all problems.
     """
-    name = names.parse(recipe.name)
+    name, environment = _named(recipe, environment)
     wanted = dict.fromkeys((*REQUIRED, *(key for key in required if key not in VARIABLES)))
     missing = [key for key in wanted if not environment.get(key)]
     problems = [f"set {' '.join(missing)}"] if missing else []
@@ -161,6 +170,14 @@ def load(recipe: Path, environment: Environment, required: Sequence[str] = ()) -
     values = _defaults(values, name, model) | values
     model.mode(values["THINKING"])  # refuses a mode that the model hasn't
     return Settings(recipe.resolve(), name, values)
+
+
+def _named(recipe: Path, environment: Environment) -> tuple[names.RecipeName, Environment]:
+    """The facts in a recipe's name; a cell of a golden curve has them from its collection."""
+    if recipe.resolve() != rows.CELL:
+        return names.parse(recipe.name), environment
+    row = rows.load(environment.get("COLLECTION", ""))
+    return row.recipe_name, {**row.settings(), **environment}
 
 
 def _conflicts(
@@ -183,6 +200,7 @@ def _defaults(
     values: Mapping[str, Any], name: names.RecipeName, model: models.Model
 ) -> dict[str, Any]:
     isl, osl, conc = values["ISL"], values["OSL"], values["CONC"]
+    point = f"_conc{conc[0]}" if len(conc) == 1 else ""  # of several each adds its own
     return {
         "MODEL_PATH": values["MODEL"],
         "MODEL_PREFIX": model.prefix,
@@ -191,14 +209,17 @@ def _defaults(
         "DP_ATTENTION": False,
         "RUN_EVAL": False,
         "EVAL_ONLY": False,
-        "EVAL_CONCURRENT_REQUESTS": (conc,),
+        "EVAL_CONCURRENT_REQUESTS": (max(conc),),
         "THINKING": model.golden_thinking,
         "SPEEDBENCH_DIR": "/tmp/speed_bench_data",
         "RESULT_DIR": DRY_RESULT_DIR if values.get("DRY_RUN") == "1" else "",
-        "RESULT_FILENAME": f"serving_{name.file_name[:-3]}_isl{isl}_osl{osl}_conc{conc}",
+        "RESULT_FILENAME": f"serving_{name.file_name[:-3]}_isl{isl}_osl{osl}{point}",
         "PORT": 8888,
         "SERVER_READY_TIMEOUT_S": 1800,
         "SYNTHETIC_ACCEPTANCE": False,
+        "SERVING_CLIENT": "specgate",
+        "SLO": "",
+        "LOSSLESS": False,
         "DRY_RUN": "0",
     }
 

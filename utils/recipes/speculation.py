@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,11 +60,12 @@ class Speculation:
         value = self.keys.get(key)
         return None if value is None else str(value)
 
-    def arguments(self) -> list[str]:
-        return self._sglang() if self.engine == "sglang" else self._vllm()
+    def arguments(self, forced: Mapping[str, str | float] | None = None) -> list[str]:
+        """The engine's words; forced are keys that vLLM takes for synthetic acceptance."""
+        return self._sglang() if self.engine == "sglang" else self._vllm(forced or {})
 
-    def _vllm(self) -> list[str]:
-        config: dict[str, str | int] = dict(self.keys)
+    def _vllm(self, forced: Mapping[str, str | float]) -> list[str]:
+        config: dict[str, str | float] = {**self.keys, **forced}
         if "draft_model" in config:
             config["model"] = config.pop("draft_model")
         config.update(method=self.method, num_speculative_tokens=self.num_tokens)
@@ -132,7 +134,12 @@ def _near(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
 
 
 def arguments(argv: Sequence[str] | None = None) -> list[str]:
-    """The engine's arguments, from the command line of this module.
+    """The engine's arguments, from the command line of this module."""
+    return from_words(argv).arguments()
+
+
+def from_words(argv: Sequence[str] | None = None) -> Speculation:
+    """What a recipe said, from the command line of this module.
 
     Raises:
         UsageError: as `parse`, or the caller's label says another method.
@@ -150,11 +157,16 @@ def arguments(argv: Sequence[str] | None = None) -> list[str]:
             f"SPEC_DECODING is {options.label!r}, but this recipe speculates with {found.method!r};"
             " unset it, the recipe says which"
         )
-    return found.arguments()
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    sys.stdout.write("".join(f"{word}\0" for word in arguments(argv)))
+    found, forced = from_words(argv), None
+    if os.environ.get("SYNTHETIC_ACCEPTANCE") == "true":
+        from utils.golden import export  # only a throughput run needs it
+
+        forced = export.of_recipe(found, os.environ).config
+    sys.stdout.write("".join(f"{word}\0" for word in found.arguments(forced)))
     return errors.PASS
 
 

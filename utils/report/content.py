@@ -1,16 +1,28 @@
-"""What a report shows, gathered from a result directory; rendering is other modules' work."""
+"""What a report says, gathered once; every surface renders this and judges nothing itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from utils import records
-from utils.errors import NotMeasured
 from utils.evals import evidence, validate_scores
-from utils.records import Json
-from utils.verdicts import Outcome, Verdict, exit_status
+from utils.evals.score_files import ScoreFile
+from utils.evals.validate_scores import Options
+from utils.golden import registry
+from utils.golden.registry import Registry
+from utils.report import board, lengths, measurements, provenance, twins
+from utils.report.board import Job, Row
+from utils.report.lengths import Length
+from utils.report.measurements import Score, Speed
+from utils.report.provenance import Fact
+from utils.report.twins import Twins
+from utils.verdicts import Outcome, exit_status
+
+if TYPE_CHECKING:
+    from utils.report.comparison import Comparison
 
 HEADLINE = {
     0: "PASS: every check passed",
@@ -19,118 +31,92 @@ HEADLINE = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One verdict as the columns of a table."""
-
-    outcome: Outcome
-    cell: str
-    check: str
-    measured: str
-    limits: str
-    source: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Position:
-    """Acceptance at one draft position of one record, shares of verify steps."""
-
-    cell: str
-    position: int
-    accepted: str
-    conditional: str
-
-
-@dataclass(frozen=True)
+@dataclass
 class Report:
-    """A result directory, ready to be rendered; facts are name and value of what ran."""
+    """A result directory, ready to be rendered. rows: the worst first; only they decide.
+
+    replaced: verdicts on results of which there are later ones, for information. provenance: per
+    job, what ran. twins: jobs with and without speculation, for information. comparison: with a
+    baseline, if one was given; not_compared: why there is none.
+    """
 
     directory: Path
     status: int
     summary: str
-    facts: list[tuple[str, str]]
     rows: list[Row]
-    positions: list[Position]
-    notes: list[str]
-    files: list[Path]
+    jobs: list[Job]
+    replaced: list[Row] = field(default_factory=list)
+    lengths: list[Length] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
+    twins: list[Twins] = field(default_factory=list)
+    provenance: list[tuple[Job, list[Fact]]] = field(default_factory=list)
+    comparison: Comparison | None = None
+    not_compared: str = ""
+
+    @property
+    def headline(self) -> str:
+        return HEADLINE[self.status]
+
+    @property
+    def red(self) -> list[Row]:
+        """Everything that keeps the run from being green, the worst first."""
+        return [row for row in self.rows if row.outcome is not Outcome.PASS]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the figures must know beside the verdicts."""
+        return [note for length in self.lengths for note in _notes(length)]
 
 
-def gather(directory: Path) -> Report:
-    """Judge a result directory anew and collect what explains the verdicts.
+def gather(directory: Path, options: Options | None = None) -> Report:
+    """Judge a directory of results anew and collect what explains the verdicts.
 
     Raises:
-        UsageError: the directory, a thresholds or a golden file is unusable.
+        UsageError: as board.read().
     """
-    verdicts = validate_scores.validate(directory)
-    found = evidence.gather(directory, "*.json")
-    al = [record for _, record in found.al]
-    return Report(
+    options = options or Options()
+    jobs, of_all = board.read(directory, options)
+    rows = board.worst_first([row for job in jobs for row in job.rows] + of_all)
+    verdicts = [row.verdict for row in rows]
+    report = Report(
         directory=directory,
         status=exit_status(verdicts),
         summary=validate_scores.summary(verdicts),
-        facts=_facts(directory, al),
-        rows=[_row(verdict) for verdict in verdicts],
-        positions=[position for record in al for position in _positions(record)],
-        notes=[note for record in al for note in _notes(record)],
-        files=sorted(p for p in directory.iterdir() if p.is_file() and not p.name.startswith(".")),
+        rows=rows,
+        jobs=jobs,
+        replaced=[row for job in jobs for row in job.replaced],
     )
+    goldens = cache(lambda: registry.load(options.golden))
+    for job in jobs:
+        _explain(report, job, goldens)
+    report.twins = list(twins.find(jobs))
+    return report
 
 
-def _row(verdict: Verdict) -> Row:
-    return Row(
-        outcome=verdict.outcome,
-        cell=verdict.cell,
-        check=verdict.check,
-        measured="—" if verdict.measured is None else f"{verdict.measured:.4f}",
-        limits=verdict.limits() or "—",
-        source=verdict.source or "—",
-        why=": ".join(filter(None, (verdict.reason, verdict.detail))),
-    )
+def _explain(report: Report, job: Job, goldens: Callable[[], Registry]) -> None:
+    """What is behind a job's verdicts; files that later ones replaced are left out."""
+    scores: dict[str, ScoreFile] = {}
+    gone = {file for row in job.replaced for file in row.verdict.evidence}
+    found = evidence.gather(job.folder, "*.json", lambda file, _: scores.update({file.name: file}))
+    al = [(name, record) for name, record in found.al if name not in gone]
+    for name, record in al:
+        report.lengths.append(lengths.read(job.name, name, record, job.rows, goldens()))
+    for serving in (one for one in found.throughput if one.name not in gone):
+        report.speeds.append(measurements.speed(job.name, job.about, serving, job.rows))
+    judged = (measurements.score(job.name, row, scores) for row in job.rows)
+    report.scores += [score for score in judged if score]
+    facts = provenance.facts(job.folder, job.about, [record for _, record in al])
+    report.provenance.append((job, facts))
 
 
-def _facts(directory: Path, al: list[Json]) -> list[tuple[str, str]]:
-    try:
-        plan: Json = records.read_json(directory / evidence.PLAN)
-    except NotMeasured:
-        plan = {}
-    names = ("run_id", "commit", "recipe", "model", "hw", "precision", "engine", "spec_decoding")
-    facts = [(name, str(plan[name])) for name in names if plan.get(name) is not None]
-    versions = {r["server"]["engine_version"] for r in al if r.get("server")} - {None}
-    return [*facts, *(("engine_version", version) for version in sorted(versions))]
-
-
-def _cell(record: Json) -> str:
-    return f"AL {record['thinking_mode']} N={record['num_speculative_tokens']}"
-
-
-def _positions(record: Json) -> list[Position]:
-    found: dict[str, Any] = record.get("estimate") or {}
-    pairs = zip(found.get("per_position", ()), found.get("conditional", ()), strict=False)
-    return [
-        Position(_cell(record), i, f"{share:.4f}", "—" if given is None else f"{given:.4f}")
-        for i, (share, given) in enumerate(pairs, start=1)
-    ]
-
-
-def _notes(record: Json) -> list[str]:
-    """What a reader of the AL must know beside the verdict."""
-    notes, cell, found = [], _cell(record), record.get("estimate")
-    if found and found["standard_error"] is not None:
-        notes.append(
-            f"{cell}: {found['acceptance_length']:.4f}, 95 % interval {found['lower']:.4f} to "
-            f"{found['upper']:.4f} over {found['requests_with_steps']} requests (clustered); "
-            f"mean of the requests' own {found['mean_request_acceptance_length']:.4f}"
+def _notes(length: Length) -> Iterator[str]:
+    name = f"{length.job}: {length.cell}" if length.job else length.cell
+    if length.lower is not None and length.upper is not None:
+        yield (
+            f"{name}: {length.acceptance_length:.4f}, 95 % interval {length.lower:.4f} to "
+            f"{length.upper:.4f} over {length.requests} requests (clustered); "
+            f"mean of the requests' own {length.mean_request:.4f}"
         )
-    workload = record.get("workload", {})
-    if workload.get("proxy"):
-        notes.append(
-            f"{cell}: prompts are a proxy ({workload['dataset']}, {workload['prompts']} prompts), "
-            "not SPEED-Bench"
-        )
-    notes += [
-        f"{cell}: {check['name']}: {check['measured']}, want {check['expected']}"
-        for check in record.get("checks", ())
-        if check["ok"] is False
-    ]
-    return notes
+    for note in length.notes:
+        yield f"{name}: {note}"

@@ -1,50 +1,160 @@
-"""A report as GitHub Markdown."""
+"""A report as GitHub Markdown: the step summary, and the body of a comment on a pull request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from utils.report.content import HEADLINE, Report
+from utils.report.content import Report
+from utils.report.measurements import Speed
 from utils.verdicts import Outcome
 
+# GitHub drops a step's whole summary above 1,024 KiB, and refuses a comment of more than 65,536
+# characters.
+SUMMARY_BYTES = 900 * 1024
+COMMENT_BYTES = 65_000
+COMMENT_MARK = "<!-- specgate report -->"
+RESERVE = 400  # for the lines that say what was left out, and the ends of sections
 MARK = {
     Outcome.PASS: "✅ pass",
     Outcome.FAIL: "❌ fail",
     Outcome.NOT_MEASURED: "⚠️ not measured",
     Outcome.INCONCLUSIVE: "❔ inconclusive",
 }
+# What Markdown or GitHub would take for more than text: a log's line must not ping anybody.
+SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
 
 
-def render(report: Report) -> str:
-    """The whole report; ends with a newline."""
-    rows = [(MARK[r.outcome], r.cell, r.check, r.measured, r.limits, r.source) for r in report.rows]
-    parts = [
-        f"## {HEADLINE[report.status]}",
-        report.summary,
-        *_bullets(f"**{row.cell}** {row.why}" for row in report.rows if row.why),
-        _table(("verdict", "cell", "check", "measured", "limits", "source of the limits"), rows),
-    ]
-    if report.positions:
-        shares = [(p.cell, str(p.position), p.accepted, p.conditional) for p in report.positions]
-        heads = ("cell", "draft position", "accepted / steps", "given the position before")
-        parts += ["### Acceptance by position", _table(heads, shares)]
-    parts += [*_bullets(report.notes)]
-    if report.facts:
-        parts += ["### What ran", _table(("", ""), report.facts)]
-    parts += [f"Files in `{report.directory}`: {', '.join(f'`{p.name}`' for p in report.files)}"]
-    return "\n\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class Part:
+    """Lines that belong together; rows may be left out from the end, the head only with all."""
+
+    head: str
+    rows: Sequence[str] = ()
 
 
-def _bullets(lines: Iterable[str]) -> list[str]:
-    text = "\n".join(f"- {_escape(line)}" for line in lines)
-    return [text] if text else []
+def summary(report: Report, limit: int = SUMMARY_BYTES) -> str:
+    """Everything in words and tables, in at most `limit` bytes; ends with a newline."""
+    return _fitted([*_verdicts(report), *_more(report)], limit)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    lines += ["| " + " | ".join(map(_escape, row)) + " |" for row in rows]
-    return "\n".join(lines)
+def comment(report: Report, limit: int = COMMENT_BYTES) -> str:
+    """Verdicts alone, after a mark by which the comment is found again."""
+    head, *parts = _verdicts(report)
+    return _fitted([Part(f"{COMMENT_MARK}\n{head.head}"), *parts, *_comparison(report)], limit)
 
 
-def _escape(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+def _verdicts(report: Report) -> Iterator[Part]:
+    yield Part(f"## {report.headline}")
+    yield Part(report.summary)
+    if report.red:
+        lines = [
+            f"- {MARK[row.outcome]} **{escape(row.name)}** {escape(row.why)}" for row in report.red
+        ]
+        yield Part("", lines)
+    heads = ("verdict", "cell", "check", "measured", "limits", "source of the limits")
+    yield _table(
+        heads,
+        (
+            (MARK[row.outcome], row.name, row.verdict.check, row.measured, row.limits, row.source)
+            for row in report.rows
+        ),
+    )
+
+
+def _comparison(report: Report) -> Iterator[Part]:
+    if report.not_compared:
+        yield Part(f"### Not compared with the baseline\n\n{escape(report.not_compared)}")
+    if found := report.comparison:
+        yield Part(f"### Against the baseline of {escape(found.baseline)}")
+        rows = [
+            (
+                c.judgement.value,
+                f"{c.subject}: {c.cell}",
+                c.metric,
+                _four(c.before),
+                _four(c.after),
+                c.words(),
+                c.noise,
+                c.differs,
+            )
+            for c in found.changes
+        ]
+        heads = ("change", "cell", "metric", "before", "after", "by", "noise", "what else differs")
+        yield _table(heads, rows)
+    if found and found.added:
+        yield Part("", [f"- not in the baseline: {escape(name)}" for name in found.added])
+
+
+def _four(value: float | None) -> str:
+    return "—" if value is None else f"{value:.4f}"
+
+
+def _more(report: Report) -> Iterator[Part]:
+    yield from _comparison(report)
+    if report.replaced:
+        lines = (f"- {MARK[r.outcome]} {escape(r.name)} {escape(r.why)}" for r in report.replaced)
+        yield Part("### Replaced by later results\n\n", list(lines))
+    if shares := list(_positions(report)):
+        yield Part("### Acceptance by position")
+        yield _table(("cell", "draft position", "accepted / steps", "given the one before"), shares)
+    if report.speeds:
+        yield Part("### Speed")
+        heads = ("cell", "tokens/s", "TTFT p50, s", "TPOT p50, s", "J per token")
+        yield _table(heads, map(_speed, report.speeds))
+    for pair in report.twins:
+        yield Part(f"### {escape(pair.speculated)} against {escape(pair.base)}")
+        said = [f"- {MARK[v.outcome]} {escape(v.line())}" for v in pair.verdicts]
+        yield Part("", said or [f"- {escape(pair.refused)}"])
+    if notes := report.notes:
+        yield Part("", [f"- {escape(note)}" for note in notes])
+    for job, facts in report.provenance:
+        if facts:
+            yield Part(f"### What ran{': ' + escape(job.name) if job.name else ''}")
+            yield _table(("", ""), facts)
+
+
+def _speed(speed: Speed) -> Sequence[str]:
+    name = f"{speed.job}: {speed.cell}" if speed.job else speed.cell
+    medians = (_four(speed.latencies.get(what, {}).get("50")) for what in ("ttft", "tpot"))
+    energy = (speed.gpu or {}).get("energy_per_output_token_j")
+    return name, f"{speed.tokens_per_s:.1f}", *medians, _four(energy)
+
+
+def _positions(report: Report) -> Iterator[Sequence[str]]:
+    for length in report.lengths:
+        name = f"{length.job}: {length.cell}" if length.job else length.cell
+        pairs = zip(length.per_position, length.conditional, strict=True)
+        for position, (share, given) in enumerate(pairs, start=1):
+            yield name, str(position), f"{share:.4f}", "—" if given is None else f"{given:.4f}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
+    head = "| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads) + "\n"
+    return Part(head, ["| " + " | ".join(map(escape, row)) + " |" for row in rows])
+
+
+def _fitted(parts: Iterable[Part], limit: int) -> str:
+    """The parts in at most `limit` bytes, cut at a row; says how many rows were left out."""
+    text, room, queue = "", limit - RESERVE, list(parts)
+    for index, part in enumerate(queue):
+        lines, left = [], room - len(text.encode()) - len(part.head.encode())
+        for line in part.rows:
+            left -= len(line.encode()) + 1
+            if left < 0:
+                break
+            lines.append(line)
+        if left < 0:
+            missing = sum(len(other.rows) for other in queue[index:]) - len(lines)
+            lines.append(f"\n{missing} more rows are left out here; report.html has them all.")
+            return text + part.head + "\n".join(lines) + "\n"
+        text += part.head + "\n".join(lines) + "\n\n"
+    return text.rstrip("\n") + "\n"
+
+
+def escape(text: str) -> str:
+    """One line of text as Markdown shows it: no tag, link, mark or mention comes of it."""
+    line = SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return line.replace("@", "@&#8203;")  # a space of no width: nobody is mentioned

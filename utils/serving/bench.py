@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A thin serving benchmark: real text of the asked length, closed loop, one JSON result.
+"""The serving benchmark: real text of the asked length, closed loop, one record per concurrency.
 
-Prompts are cut from the model's own prompt set rather than drawn at random: what a drafter makes
-of random tokens says nothing about what it makes of text.
+The server is warmed up with prompts of their own before the window; what it accepts, and what its
+GPUs draw, is measured in the window. A request that fails turns the result red, with its count.
 """
 
 from __future__ import annotations
@@ -14,66 +14,78 @@ if not __package__:  # run by path: the repository root stands in for our own fo
     sys.path[0] = str(Path(__file__).parents[2])
 
 import argparse
-import itertools
+import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any
-
-import requests
+from dataclasses import dataclass, replace
 
 from utils import errors, models, records
 from utils.acceptance import client, engines
-from utils.acceptance.client import Answer, Load, Prompt
-from utils.acceptance.window import local_session
-from utils.errors import NotMeasured
+from utils.acceptance.client import Answer, Load, Pace, Prompt
+from utils.acceptance.preflight import Target
+from utils.errors import NotMeasured, UsageError
 from utils.evals.speedbench import prepared_path, read_prompts
+from utils.records import Json
+from utils.serving import accepted, aiperf_run, figures, gpu_monitor, sized_prompts
+from utils.serving.greedy import NONE
+from utils.verdicts import exit_status
 
-PERCENTILES = (50, 90, 99)
 TASK = "serving"
+CLIENTS = ("specgate", "aiperf")
+PROMPTS_PER_SLOT = 10
+UNTOLD = dict.fromkeys(("reached_concurrency", "loop_lag_s", "cpu_share"))  # by AIPerf
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all points of a sweep share. method: how the server speculates, or none."""
+
+    args: argparse.Namespace
+    plan: Json
+    target: Target
+    load: Load
+    slo: dict[str, float]
+    dataset: str
+    method: str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     model = models.load(args.model_prefix)
     plan = records.read_json(args.plan) if args.plan else {}
-    started = records.utc_now()
-    corpus = read_prompts(
-        prepared_path(args.prompts_dir, model.prompt_set), model.prompt_set.category
-    )
-    prompts = build_prompts(args, [p.messages[0]["content"] for p in corpus.prompts])
+    path = prepared_path(args.prompts_dir, model.prompt_set)
+    corpus = read_prompts(path, model.prompt_set.category)
     mode = model.mode(args.thinking)
+    base_url = args.base_url.rstrip("/")
     load = Load(
-        base_url=args.base_url.rstrip("/"),
+        base_url=base_url,
         model=args.model,
         sampling=mode.sampling,
         chat_template_kwargs=mode.chat_template_kwargs,
         output_len=args.osl,
-        concurrency=args.concurrency,
+        concurrency=max(args.concurrency),
         total_deadline_s=args.deadline_s,
     )
+    ranks = plan.get("topology", {}).get("engines", 1)
     engine = engines.load(args.engine)
-    client.run(load, prompts[: args.concurrency], engine)  # warm-up, not counted
-    began = time.perf_counter()
-    answers = client.run(load, prompts, engine)
-    result = {
-        **summary(answers, time.perf_counter() - began),
-        "task": TASK,
-        "dataset": corpus.dataset,
-        "model": args.model,
-        "model_prefix": args.model_prefix,
-        "isl": args.isl,
-        "osl": args.osl,
-        "concurrency": args.concurrency,
-        "run_id": plan.get("run_id"),
-        "started": started,
-        "finished": records.utc_now(),
-    }
-    records.write_json(args.output, result, "serving")
-    print(
-        f"serving conc={args.concurrency}: {result['completed']} of {result['requested']} requests,"
-        f" {result['output_tokens_per_s']:.1f} output tokens/s; {args.output}"
+    bench = Bench(
+        args=args,
+        plan=plan,
+        target=Target(base_url, (), engine, args.model, ranks, args.server_pid),
+        load=load,
+        slo=figures.parse_slo(args.slo),
+        dataset=corpus.dataset,
+        method=plan.get("spec_decoding") or NONE,
     )
-    return errors.PASS if result["completed"] == result["requested"] else errors.NOT_MEASURED
+    most = max(args.concurrency)
+    prompts = sized_prompts.build(
+        [prompt.messages[0]["content"] for prompt in corpus.prompts],
+        args.isl,
+        most * args.prompts_per_slot + most,
+        sized_prompts.counter(base_url, args.model, mode.chat_template_kwargs),
+    )
+    # Every point, whatever became of the one before it.
+    return max([_point(bench, concurrency, prompts) for concurrency in args.concurrency])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,91 +98,145 @@ def _parser() -> argparse.ArgumentParser:
     add("--thinking", choices=["on", "off"], default="off")
     add("--isl", type=int, required=True, help="input tokens of a request")
     add("--osl", type=int, required=True, help="maximum output tokens of a request")
-    add("--concurrency", type=int, required=True)
-    add("--num-prompts", type=int, required=True)
+    add(
+        "--concurrency", type=int, required=True, nargs="+", help="points of a sweep, each a record"
+    )
+    add("--prompts-per-slot", type=int, default=PROMPTS_PER_SLOT, help="requests by concurrency")
     add("--prompts-dir", type=Path, default=Path("/tmp/speed_bench_data"))
+    add("--client", choices=CLIENTS, default=CLIENTS[0])
+    add("--slo", default="", help='a good request: "ttft_s=0.5 tpot_s=0.05 e2e_s=20"')
+    add("--tokenizer", help="folder, for aiperf (default: the plan's model_path)")
     add("--deadline-s", type=float, default=4 * 3600.0)
     add("--plan", type=Path, help="plan.json of the run")
-    add("--output", type=Path, required=True)
+    add("--server-pid", type=int, help="process that runs the engine")
+    add("--output", type=Path, required=True, help="one point's record; of several, with _conc<N>")
     return parser
 
 
-def build_prompts(args: argparse.Namespace, texts: Sequence[str]) -> list[Prompt]:
-    """Prompts whose rendered length is args.isl tokens, by the server's own tokenizer.
-
-    Raises:
-        NotMeasured: the server can't tokenize, or the template alone is longer than asked.
-    """
-    session = local_session()
-    empty = _count(session, args, "")
-    if empty >= args.isl:
-        raise NotMeasured(f"ISL={args.isl} is not more than the chat template's {empty} tokens")
-    source = itertools.cycle(texts)
-    return [
-        Prompt(f"serving/{i}", ({"role": "user", "content": _fill(session, args, source, i)},))
-        for i in range(args.num_prompts)
-    ]
-
-
-def _fill(session: requests.Session, args: argparse.Namespace, source: Any, number: int) -> str:
-    """Text up to the asked length, found by bisection; the number makes each one unique.
-
-    It is cut between characters: cut between words, short prompts would lack several percent.
-    """
-    start = text = f"Request {number}."
-    while _count(session, args, text) < args.isl:
-        text += " " + " ".join(next(source).split())
-    low, high = len(start), len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _count(session, args, text[:middle]) <= args.isl:
-            low = middle
-        else:
-            high = middle - 1
-    return text[:low]
+def _point(bench: Bench, concurrency: int, prompts: Sequence[Prompt]) -> int:
+    """One concurrency: warm up, measure, write the record; its exit status."""
+    args, load = bench.args, replace(bench.load, concurrency=concurrency)
+    number = concurrency * args.prompts_per_slot
+    output = args.output
+    if len(args.concurrency) > 1:
+        output = output.with_name(f"{output.stem}_conc{concurrency}.json")
+    started, pace = records.utc_now(), Pace(concurrency)
+    client.run(load, prompts[number : number + concurrency], bench.target.engine)
+    monitor = gpu_monitor.Monitor(args.server_pid)
+    with monitor.running():
+        monitor.bracket(0.0)
+        answers, speculated, window = _measured(bench, load, prompts[:number], pace)
+        monitor.bracket(window[1])
+    found = figures.summary(answers, pace.duration_s, bench.slo)
+    result = {
+        **found,
+        **_asked(bench, concurrency),
+        **speculated,
+        "client_pace": pace.as_json() | (UNTOLD if args.client == "aiperf" else {}),
+        "gpu": monitor.report(*window, found["total_output_tokens"]),
+        "started": started,
+        "finished": records.utc_now(),
+    }
+    records.write_json(output, result, "serving")
+    if monitor.samples:
+        monitor.write(output.with_suffix(".gpu.csv"))
+    print(_line(result, output), flush=True)
+    complete = result["completed"] == result["requested"]
+    status = errors.PASS if complete else errors.NOT_MEASURED
+    return max(status, _read_back(bench, result["acceptance"]))
 
 
-def _count(session: requests.Session, args: argparse.Namespace, text: str) -> int:
-    body = {"model": args.model, "messages": [{"role": "user", "content": text}]}
-    url = f"{args.base_url.rstrip('/')}/tokenize"
-    try:
-        response = session.post(url, json=body, timeout=30)
-        response.raise_for_status()
-        return int(response.json()["count"])
-    except (requests.RequestException, ValueError, KeyError) as error:
-        raise NotMeasured(f"{url} can't count tokens: {error}") from error
+def _read_back(bench: Bench, acceptance: Json | None) -> int:
+    """Status of whether synthetic acceptance came true, in a run that asked for it."""
+    if not bench.plan.get("synthetic_acceptance") or bench.method == NONE:
+        return errors.PASS
+    from utils.golden import export, registry
+
+    golden = export.of_plan(
+        bench.plan, registry.load(registry.FOLDER).goldens, bench.args.thinking
+    )
+    found = acceptance or {"acceptance_length": None, "verify_steps": None}
+    verdict = export.read_back(golden, found["acceptance_length"], found["verify_steps"], TASK)
+    print(verdict.line(), flush=True)
+    return exit_status([verdict])
 
 
-def summary(answers: Sequence[Answer], duration_s: float) -> dict[str, Any]:
-    """Counts over all requests, latencies over the successful ones only; seconds, tokens."""
-    good = [a for a in answers if a.ok and a.ttft_s is not None and a.e2e_s is not None]
-    tokens = [a.completion_tokens or 0 for a in good]
-    per_token = [
-        ((a.e2e_s or 0.0) - (a.ttft_s or 0.0)) / (n - 1)
-        for a, n in zip(good, tokens, strict=True)
-        if n > 1
-    ]
+def _asked(bench: Bench, concurrency: int) -> Json:
+    args = bench.args
     return {
-        "requested": len(answers),
-        "completed": len(good),
-        "failed": len(answers) - len(good),
-        "first_error": next((a.error for a in answers if a.error), None),
-        "duration_s": duration_s,
-        "total_input_tokens": sum(a.prompt_tokens or 0 for a in good),
-        "total_output_tokens": sum(tokens),
-        "output_tokens_per_s": sum(tokens) / duration_s,
-        "ttft_s": percentiles([a.ttft_s or 0.0 for a in good]),
-        "tpot_s": percentiles(per_token),
-        "e2e_s": percentiles([a.e2e_s or 0.0 for a in good]),
+        "task": TASK,
+        "client": args.client,
+        "prompts": sized_prompts.KIND,
+        "dataset": bench.dataset,
+        "model": args.model,
+        "model_prefix": args.model_prefix,
+        "isl": args.isl,
+        "osl": args.osl,
+        "concurrency": concurrency,
+        "warmup_requests": concurrency,
+        "run_id": bench.plan.get("run_id"),
     }
 
 
-def percentiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Nearest-rank percentiles; None without values."""
-    if not values:
-        return None
-    ranked = sorted(values)
-    return {f"p{p}": ranked[max(0, -(-p * len(ranked) // 100) - 1)] for p in PERCENTILES}
+def _measured(
+    bench: Bench, load: Load, prompts: Sequence[Prompt], pace: Pace
+) -> tuple[list[Answer], Json, tuple[float, float]]:
+    """Answers; what was accepted meanwhile, or why nobody knows; the window in unix seconds."""
+    opened, counted, problem = None, None, None
+    if bench.method != NONE:
+        try:
+            opened = accepted.begin(bench.target, bench.method)
+        except NotMeasured as error:
+            problem = str(error)
+    with opened.meter.polling() if opened else contextlib.nullcontext():
+        answers, began = _run(bench, load, prompts, pace)
+    window = began, began + pace.duration_s
+    if opened:
+        try:
+            counted = accepted.end(opened, answers)
+        except NotMeasured as error:
+            problem = str(error)
+    acceptance = None
+    if counted and counted.counts.steps:
+        steps, taken = counted.counts.steps, counted.counts.accepted
+        acceptance = {
+            "acceptance_length": 1 + taken / steps,
+            "accepted_tokens": taken,
+            "verify_steps": steps,
+            "source": counted.source,
+        }
+    elif counted:
+        problem = "the server speculated in no step"
+    return answers, {"acceptance": acceptance, "acceptance_problem": problem}, window
+
+
+def _run(
+    bench: Bench, load: Load, prompts: Sequence[Prompt], pace: Pace
+) -> tuple[list[Answer], float]:
+    """Answers, and when the first request was sent, in unix seconds."""
+    if bench.args.client == "specgate":
+        began = time.time()
+        return client.run(load, prompts, bench.target.engine, pace), began
+    tokenizer = bench.args.tokenizer or bench.plan.get("model_path")
+    if not tokenizer:
+        raise UsageError("name the tokenizer's folder with --tokenizer, AIPerf needs it")
+    return aiperf_run.run(load, prompts, tokenizer, pace)
+
+
+def _line(result: Json, output: Path) -> str:
+    goodput = result["goodput_requests_per_s"]
+    acceptance, gpu = result["acceptance"], result["gpu"]
+    parts = [
+        f"{result['completed']} of {result['requested']} requests",
+        f"{result['output_tokens_per_s']:.1f} output tokens/s",
+        f"goodput {goodput:.2f} requests/s" if goodput is not None else "",
+        f"AL {acceptance['acceptance_length']:.4f}" if acceptance else "",
+        f"no AL: {result['acceptance_problem']}" if result["acceptance_problem"] else "",
+        f"first error: {result['first_error']}" if result["first_error"] else "",
+        f"GPU power {gpu['state']}",
+    ]
+    shown = ", ".join(part for part in parts if part)
+    return f"serving conc={result['concurrency']} by {result['client']}: {shown}; {output}"
 
 
 if __name__ == "__main__":

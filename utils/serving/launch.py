@@ -135,6 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "env": command.shown_env(),
         "unset": unset,
         "engine_python": os.environ.get("ENGINE_PYTHON") or None,
+        "image": os.environ.get("IMAGE") or None,
+        "engine_version": None,
         "started": records.utc_now(),
         "ready_s": None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,12 +15,16 @@ from urllib.parse import urlsplit
 import requests
 
 from utils import errors, records
-from utils.errors import NotMeasured
+from utils.acceptance import engines, preflight
+from utils.acceptance.window import local_session
+from utils.errors import NotMeasured, UsageError
+from utils.progress import Progress, last_line
+from utils.recipes.names import version_key
 from utils.serving import listeners
 from utils.serving.supervise import descendants
 
 POLL_S = 0.5
-PROGRESS_S = 30.0
+SERVER_LOG = "server.log"  # as benchmark_lib.sh calls it, beside the record
 CONTROL_TIMEOUT_S = 5.0
 GENERATION_TIMEOUT_S = 120.0
 # While loading: not routed yet, not allowed yet, too many, any server error.
@@ -36,24 +41,23 @@ class _NotYet(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """The server that must become ready: where, what, and whose child it must be."""
+    """The server that must become ready: where, what, whose child; None: on other nodes."""
 
     base_url: str
     model: str
     endpoint: str
-    server_pid: int
+    server_pid: int | None
 
 
-def wait(target: Target, timeout_s: float) -> float:
-    """Seconds until the target was ready.
+def wait(target: Target, timeout_s: float, log: Path | None = None) -> float:
+    """Seconds until the target was ready; log: the server's, of which the last line is shown.
 
     Raises:
         NotMeasured: someone else answers, another model is served, the request is refused for
             good, or the deadline passed.
     """
     started = time.monotonic()
-    said = started
-    with requests.Session() as session:
+    with requests.Session() as session, Progress("server load", limit_s=timeout_s) as shown:
         session.trust_env = False  # a proxy of the environment must not see 127.0.0.1
         while True:
             left = started + timeout_s - time.monotonic()
@@ -62,18 +66,16 @@ def wait(target: Target, timeout_s: float) -> float:
                 return time.monotonic() - started
             except _NotYet as reason:
                 why = str(reason)
-            now = time.monotonic()
-            if now - started >= timeout_s:
+            if time.monotonic() - started >= timeout_s:
                 raise NotMeasured(f"the server was not ready within {timeout_s:g} s: {why}")
-            if now - said >= PROGRESS_S:
-                print(f"not ready after {now - started:.0f} s: {why}", file=sys.stderr, flush=True)
-                said = now
+            shown.show((log and last_line(log)) or why)
             time.sleep(POLL_S)
 
 
 def check(session: requests.Session, target: Target, left_s: float) -> None:
     """One look: the listener, the model list, one real generation."""
-    _check_identity(target)
+    if target.server_pid is not None:
+        _check_identity(target, target.server_pid)
     answer = _ask(session, "GET", f"{target.base_url}/v1/models", min(left_s, CONTROL_TIMEOUT_S))
     served = [str(row.get("id")) for row in answer.get("data") or []]
     if not served:
@@ -88,11 +90,11 @@ def check(session: requests.Session, target: Target, left_s: float) -> None:
         raise _NotYet("the generation came back without a token")
 
 
-def _check_identity(target: Target) -> None:
-    if not listeners.alive(target.server_pid):
-        raise NotMeasured(f"the engine (pid {target.server_pid}) has ended; see its log")
+def _check_identity(target: Target, server_pid: int) -> None:
+    if not listeners.alive(server_pid):
+        raise NotMeasured(f"the engine (pid {server_pid}) has ended; see its log")
     port = urlsplit(target.base_url).port or 80
-    family = descendants(target.server_pid) | {target.server_pid}
+    family = descendants(server_pid) | {server_pid}
     sockets = listeners.listeners(port)
     if not sockets:
         raise _NotYet(f"nobody listens on port {port}")
@@ -126,21 +128,48 @@ def _ask(
     return answer
 
 
+def check_version(wanted: str, running: str | None) -> None:
+    """Options were spelled for the wanted version: only that one may run.
+
+    Raises:
+        UsageError: the server says that it is another one.
+    """
+    try:
+        same = version_key(wanted) == version_key(running or "")
+    except UsageError:
+        text = f"the server's version is {running!r}: not compared with ENGINE_VERSION {wanted}"
+        print(text, file=sys.stderr)
+        return
+    if not same:
+        raise UsageError(
+            f"ENGINE_VERSION is {wanted}, the server says {running}: its options were spelled for"
+            " another engine; correct ENGINE_VERSION, or the image"
+        )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="utils.serving.ready", description=__doc__)
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--model", required=True, help="served name")
     parser.add_argument("--timeout-s", type=float, required=True, help="deadline of it all")
     parser.add_argument("--server-pid", type=int, required=True, help="the engine's ancestor")
+    parser.add_argument("--engine", default="openai", help="adapter, finds out its version")
     parser.add_argument("--endpoint", choices=sorted(_PROMPTS), default="chat")
     parser.add_argument("--record", type=Path, help="server_command.json, gets ready_s")
     options = parser.parse_args(argv)
     target = Target(options.base_url, options.model, options.endpoint, options.server_pid)
-    ready_s = wait(target, options.timeout_s)
+    log = options.record.with_name(SERVER_LOG) if options.record else None
+    ready_s = wait(target, options.timeout_s, log)
     print(f"ready after {ready_s:.1f} s: {target.model} at {target.base_url}", file=sys.stderr)
+    engine = engines.load(options.engine)
+    running = preflight.Target(options.base_url, (), engine, options.model)
+    version = preflight.version(local_session(), running)
     if options.record:
-        record = records.read_json(options.record) | {"ready_s": round(ready_s, 3)}
+        found = {"ready_s": round(ready_s, 3), "engine_version": version}
+        record = records.read_json(options.record) | found
         records.write_json(options.record, record, "server_command")
+    if wanted := os.environ.get("ENGINE_VERSION"):
+        check_version(wanted, version)
     return errors.PASS
 
 

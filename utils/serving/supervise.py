@@ -35,9 +35,12 @@ def command_line(
     log: Path | None = None,
     grace_s: float = GRACE_S,
     status_file: Path | None = None,
+    detached: bool = False,
 ) -> list[str]:
-    """The argv that runs `argv` under a supervisor of its own."""
+    """The argv that runs `argv` under a supervisor of its own; detached: its parent may die."""
     options = ["--grace-s", str(grace_s)]
+    if detached:
+        options += ["--parent-pid", "0"]
     if log:
         options += ["--log", str(log)]
     if status_file:
@@ -195,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--grace-s", type=float, default=GRACE_S, help="from TERM to KILL")
     parser.add_argument("--status-file", type=Path, help="gets the exit status once known")
     parser.add_argument(
-        "--parent-pid", type=int, default=os.getppid(), help="stop when this parent dies"
+        "--parent-pid", type=int, default=os.getppid(), help="stop when this parent dies; 0: never"
     )
     options = parser.parse_args(given[:cut])
     command = given[cut + 1 :]
@@ -206,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log=options.log,
         grace_s=options.grace_s,
         status_file=options.status_file,
-        parent_pid=options.parent_pid,
+        parent_pid=options.parent_pid or None,
     )
 
 

@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# benchmark_lib.sh for a server of many nodes: serve_disaggregated takes the place of serve.
+# Such a recipe runs twice. Where it is launched it writes a job for srt-slurm and ends; in that job,
+# once the workers are up, it measures. TP is the GPUs of a decode worker, DP_SIZE how many there are.
+source "${BASH_SOURCE[0]%/*}/benchmark_lib.sh"
+
+prefill_env=() # NAME=value words for prefill workers alone, set by a recipe
+prefill=()     # the engine's options, set by a recipe
+decode=()
+
+# Start prefill and decode workers, or, in their job, wait until they generate.
+serve_disaggregated() { # <prefill workers> <GPUs of each>
+  ((${#target[@]})) || die 'serve_disaggregated: call require_env first'
+  ((${#prefill[@]} && ${#decode[@]} && $# == 2)) ||
+    die 'serve_disaggregated: set prefill and decode, say <prefill workers> <GPUs of each>'
+  if [[ ${DRY_RUN-} != 1 && -z ${SRT_FRONTEND_HOST-} ]]; then
+    _write_job "$@"
+    exit 0
+  fi
+  "${PYTHON[@]}" -m utils.recipes.run_plan --recipe "$RECIPE" -- "${speculation[@]}"
+  export SPEC_DECODING=${SPEC_DECODING:-none}
+  _find_workers
+  server_log=$RESULT_DIR/server.log
+  _watch_server
+  _beside ready -m utils.serving.remote wait "${target[@]:0:4}" "${al_args[@]}" \
+    --timeout-s "$SERVER_READY_TIMEOUT_S"
+  ((client_status == 0)) || exit "$((client_status == 2 ? 2 : 3))"
+}
+
+_write_job() { # <prefill workers> <GPUs of each>
+  [[ -n ${LAUNCH_JOB-} ]] || die "start this recipe with runners/launch_<cluster>.sh, it takes nodes"
+  "${PYTHON[@]}" -m utils.runners.srt --recipe "$RECIPE" --prefill-workers "$1" \
+    --prefill-gpus "$2" --output "$LAUNCH_JOB" -- "${engine_env[@]}" "${prefill_env[@]}" \
+    "${prefill[@]}" -- "${engine_env[@]}" "${decode[@]}"
+}
+
+# Clients ask the front end; acceptance is read from each decode worker's own page.
+_find_workers() {
+  local -a endpoints
+  local endpoint
+  target[1]=http://${SRT_FRONTEND_HOST-}:${SRT_FRONTEND_PORT-}
+  IFS=, read -ra endpoints <<<"${SRT_DECODE_ENDPOINTS-}"
+  for endpoint in "${endpoints[@]}"; do al_args+=(--metrics-url "http://$endpoint/metrics"); done
+}
+
+_watch_server() {
+  [[ $RUN_EVAL != true && $EVAL_ONLY != true ]] || summary_due=true
+  log "results in $RESULT_DIR"
+  "${SUPERVISOR[@]}" --log "$server_log" --status-file "$server_log.status" -- "${PYTHON[@]}" \
+    -m utils.serving.remote watch "${target[@]:0:4}" "${al_args[@]}" &
+  server_pid=$!
+}
+
+# Where the workers' pages are out of reach, their logs say what was accepted, between two marks.
+if [[ -n ${SRT_FRONTEND_HOST-} && -z ${SRT_DECODE_ENDPOINTS-} ]]; then
+  run_speedbench_al_eval() {
+    local -r logs=${SRT_LOG_DIR:-/logs}
+    local -ra mark=(--thinking "$THINKING" --num-spec-tokens "$NUM_SPEC_TOKENS")
+    _beside al_mark -m utils.evals.dynamo_logs mark start "$logs" "${mark[@]}" \
+      --plan "$RESULT_DIR/plan.json"
+    _beside speedbench_al -m utils.evals.speedbench_al measure "${target[@]}" --engine "$ENGINE" \
+      --num-spec-tokens "$NUM_SPEC_TOKENS" --prompts-dir "$SPEEDBENCH_DIR" --metrics none \
+      --no-gate --output-dir "$logs"
+    _beside al_mark -m utils.evals.dynamo_logs mark end "$logs" "${mark[@]}" \
+      --plan "$RESULT_DIR/plan.json"
+    _beside al_from_logs -m utils.evals.dynamo_logs "$logs" "$RESULT_DIR" \
+      --plan "$RESULT_DIR/plan.json"
+  }
+fi
+
+# A dry run prints what a worker of each role gets; a rehearsal looks at one of them.
+if [[ ${DRY_RUN-} == 1 ]]; then
+  SRT_FRONTEND_HOST=FRONTEND SRT_FRONTEND_PORT=8000 SRT_DECODE_ENDPOINTS=DECODE_WORKER:7500
+  _watch_server() {
+    server_pid=SERVER_PID
+    local -ra worker=(python3 -m "dynamo.$ENGINE_FAMILY")
+    case ${ROLE-} in
+      prefill) _print_step serve "${engine_env[@]}" "${prefill_env[@]}" "${worker[@]}" "${prefill[@]}" ;;
+      decode) _print_step serve "${engine_env[@]}" "${worker[@]}" "${decode[@]}" ;;
+      *)
+        _print_step prefill "${engine_env[@]}" "${prefill_env[@]}" "${worker[@]}" "${prefill[@]}"
+        _print_step decode "${engine_env[@]}" "${worker[@]}" "${decode[@]}"
+        ;;
+    esac
+  }
+fi

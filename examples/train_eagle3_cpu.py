@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Train an EAGLE-3 head on a CPU, and watch how long its drafts really are while it trains.
+
+The target is the SmolLM2-135M of the embedded engine. The head learns from the target's own greedy
+answers; every few steps decode eval serves target and head in a real vLLM, on prompts that the head
+never sees, beside the training that goes on. Run it with the engine's Python, as `make example`
+does; killed and started again it goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run by path: the repository root stands in for our own folder
+    sys.path[0] = str(Path(__file__).parents[1])
+
+import argparse
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+import math
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from utils import errors, records
+from utils.decode_eval import serving
+from utils.decode_eval.config import DecodeEvalConfig, resolve_decode_eval_config
+from utils.decode_eval.eagle3_head import ARCHITECTURE, Eagle3Head, Past, feature_layers
+from utils.decode_eval.loop import Session, session
+from utils.embedded_engine import layout
+
+N = 3
+DRAFT_VOCABULARY = 2048
+LEARNING_RATE = 1e-3
+WARM_UP_STEPS = 20
+STEP_WEIGHT = 0.8  # of each further draft step in the loss
+UNSEEN = 24
+LANGUAGES = ("Python", "C", "JavaScript", "Go", "Rust", "Java", "bash", "SQL")
+TASKS = (
+    *("reverse a string", "sort a list of integers", "count words in a file", "parse a CSV file"),
+    *("compute the factorial of n", "check whether a number is prime", "transpose a matrix"),
+    *("merge two sorted arrays", "find the maximum element", "implement a stack"),
+    *("implement a queue", "compute Fibonacci numbers", "remove duplicates from a list"),
+    *("read a JSON file", "convert Celsius to Fahrenheit", "validate an email address"),
+    *("implement binary search", "sum the digits of a number", "generate a random password"),
+    "find the longest word in a sentence",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """ids: prompt and answer; start: where the answer starts; features: (tokens, 3 · hidden)."""
+
+    ids: Tensor
+    start: int
+    features: Tensor
+
+
+def main() -> int:
+    args = arguments()
+    torch.set_num_threads(1)  # the other core is the engine's
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
+    args.output.mkdir(parents=True, exist_ok=True)
+    prompts = [f"Write a {a} function to {b}." for a, b in itertools.product(LANGUAGES, TASKS)]
+    random.Random(0).shuffle(prompts)
+    unseen, seen = prompts[:UNSEEN], prompts[UNSEEN : UNSEEN + args.prompts]
+    config = decode_eval(args, unseen)
+    answers = target_answers(config, [*unseen, *seen], args)
+    target = AutoModelForCausalLM.from_pretrained(config.target_model, dtype=torch.bfloat16).eval()
+    rows = [features(target, answer) for answer in answers]
+    embedding = target.get_input_embeddings().weight.detach().float()
+    torch.manual_seed(0)
+    head = new_head(target, embedding, rows[UNSEEN:])
+    with session(config) as evals:
+        train(head, embedding, rows[UNSEEN:], rows[:UNSEEN], args, evals)
+    return errors.PASS
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, default=Path("/tmp/specgate_example"))
+    parser.add_argument("--prompts", type=int, default=136, help="to train on, at most 136")
+    parser.add_argument("--answer-tokens", type=int, default=192)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--every", type=int, default=102, help="optimizer steps between evals")
+    parser.add_argument("--eval-prompts", type=int, default=UNSEEN)
+    return parser.parse_args()
+
+
+def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig:
+    """What is measured: this part would stand in a training's YAML."""
+    prompts = args.output / "unseen.jsonl"
+    records.write_text(prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in unseen))
+    cores = sorted(os.sched_getaffinity(0))
+    block = {
+        "every_steps": args.every,
+        "target_model": str(layout.engine().model),
+        "output_dir": str(args.output),
+        "num_speculative_tokens": N,
+        "cuda_visible_devices": "cpu",
+        "engine": "vllm",
+        "engine_python": sys.executable,
+        "engine_args": [
+            *("--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32"),
+            *("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "summary"),
+        ],
+        "engine_env": {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": str(cores[-1]),
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+        },
+        "input_data": str(prompts),
+        "prompt_column": "prompt",
+        "num_prompts": args.eval_prompts,
+        "max_new_tokens": 64,
+        "on_busy": "queue_latest",
+        "keep_weights": "best",
+        "timeout_s": 300,
+    }
+    config = resolve_decode_eval_config(block, training_devices=())
+    assert config is not None
+    return config
+
+
+def target_answers(
+    config: DecodeEvalConfig, prompts: list[str], args: argparse.Namespace
+) -> list[records.Json]:
+    """The target's greedy answers as token ids, from vLLM; made once, kept in SPECGATE_HOME."""
+    asked = json.dumps([config.target_model, args.answer_tokens, prompts])
+    name = f"answers-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
+    kept = layout.home(os.environ) / "examples" / name
+    if kept.exists():
+        return list(records.read_json(kept)["answers"])
+    both_cores = {k: v for k, v in config.engine_env.items() if not k.endswith("THREADS_BIND")}
+    plain = dataclasses.replace(config, engine_env=both_cores)
+    with serving.serve(plain, None, args.output, 240.0) as server, ThreadPoolExecutor(32) as pool:
+
+        def ask(prompt: str) -> records.Json:
+            reply = requests.post(
+                f"{server.base_url}/v1/chat/completions",
+                json={
+                    "model": config.target_model,
+                    "messages": [{"role": "user", "content": prompt}],
+                    "max_tokens": args.answer_tokens,
+                    "temperature": 0,
+                    "return_token_ids": True,
+                },
+                timeout=240,
+            )
+            reply.raise_for_status()
+            said = reply.json()
+            return {"prompt": said["prompt_token_ids"], "answer": said["choices"][0]["token_ids"]}
+
+        answers = list(pool.map(ask, prompts))
+    records.write_json(kept, {"answers": answers})
+    return answers
+
+
+@torch.no_grad()
+def features(target: torch.nn.Module, answer: records.Json) -> Row:
+    """One text with the hidden states of the target that the head sees."""
+    ids = torch.tensor([*answer["prompt"], *answer["answer"]])
+    states = target.model(ids[None], output_hidden_states=True).hidden_states
+    layers = feature_layers(target.config.num_hidden_layers)
+    return Row(ids, len(answer["prompt"]), torch.cat([states[i][0] for i in layers], -1))
+
+
+def new_head(target: torch.nn.Module, embedding: Tensor, rows: list[Row]) -> Eagle3Head:
+    """A head over the most frequent tokens; its MLP and lm_head start as the target's."""
+    counts = torch.bincount(
+        torch.cat([row.ids[row.start :] for row in rows]), minlength=len(embedding)
+    )
+    vocabulary = counts.argsort(descending=True, stable=True)[:DRAFT_VOCABULARY].sort().values
+    config = {
+        **target.config.to_dict(),
+        "architectures": [ARCHITECTURE],
+        "num_hidden_layers": 1,
+        "draft_vocab_size": DRAFT_VOCABULARY,
+        "tie_word_embeddings": False,
+        "dtype": "float32",
+    }
+    head = Eagle3Head(config, vocabulary)
+    head.midlayer.mlp.load_state_dict(target.model.layers[-1].mlp.state_dict())
+    head.lm_head.weight.data.copy_(embedding[vocabulary])
+    return head
+
+
+def unroll(head: Eagle3Head, embedding: Tensor, row: Row) -> tuple[Tensor, Tensor]:
+    """Draft N tokens from every place of a text, as an engine will from one place.
+
+    Returns the loss, and 1 + the mean number of drafts that are right up to the first wrong one:
+    tau_sim.
+    """
+    rows = len(row.ids) - 2
+    ids, places = functional.pad(row.ids, (0, N)), torch.arange(rows)
+    draft_id = torch.full((len(embedding),), -1)
+    draft_id[head.target_ids] = torch.arange(len(head.target_ids))
+    hidden, past = head.fc(row.features[:rows].float()), Past()
+    right, loss, length = places + 2 >= row.start, torch.tensor(0.0), torch.tensor(1.0)
+    answered = right.sum()
+    for step in range(N):
+        hidden, logits = head(embedding[ids[places + 1 + step]], hidden, past)
+        wanted = draft_id[ids[places + 2 + step]]
+        inside = (places + 2 + step < len(row.ids)) & (places + 2 >= row.start)
+        known = inside & (wanted >= 0)
+        loss = loss + STEP_WEIGHT**step * functional.cross_entropy(logits[known], wanted[known])
+        right = right & inside & (logits.argmax(-1) == wanted)
+        length = length + right.sum() / answered
+    return loss, length
+
+
+def train(
+    head: Eagle3Head,
+    embedding: Tensor,
+    seen: list[Row],
+    unseen: list[Row],
+    args: argparse.Namespace,
+    evals: Session,
+) -> None:
+    optimizer = torch.optim.AdamW(head.parameters(), betas=(0.9, 0.95))
+    checkpoint, total = args.output / "checkpoint.pt", args.epochs * len(seen)
+    done = 0
+    if checkpoint.exists():
+        state = torch.load(checkpoint)
+        head.load_state_dict(state["head"])
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["step"]
+        logging.info("goes on from step %d", done)
+    show(evals, done, head, embedding, unseen)
+    for step in range(done, total):
+        epoch, index = divmod(step, len(seen))
+        order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(epoch))
+        rate = min(1.0, (step + 1) / WARM_UP_STEPS) * 0.5 * (1 + math.cos(math.pi * step / total))
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * rate
+        loss, length = unroll(head, embedding, seen[order[index]])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimizer.step()
+        if (step + 1) % (args.every // 3) == 0:
+            logging.info("step %d of %d: loss %.3f, tau_sim %.2f", step + 1, total, loss.item(), length.item())
+            save(checkpoint, head, optimizer, step + 1)
+        show(evals, step + 1, head, embedding, unseen)
+
+
+@torch.no_grad()
+def show(evals: Session, step: int, head: Eagle3Head, embedding: Tensor, unseen: list[Row]) -> None:
+    """Tell decode eval of a step; where one is due, with the simulated length beside it."""
+    tau_sim = None
+    if evals.runner and evals.runner.due(step):
+        tau_sim = float(sum(unroll(head, embedding, row)[1] for row in unseen) / len(unseen))
+    evals.step(step, head, tau_sim=tau_sim)
+
+
+def save(path: Path, head: Eagle3Head, optimizer: torch.optim.Optimizer, step: int) -> None:
+    fresh = path.with_suffix(".new")
+    state = {"head": head.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    torch.save(state, fresh)
+    os.replace(fresh, path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(errors.run(main))

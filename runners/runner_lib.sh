@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# What launchers share. A launcher states what is true of its cluster, then calls one of
+# launch_on_slurm, launch_with_srt, launch_in_docker; the last command of each takes its place, so
+# that a signal reaches whoever cleans up. What is checked, written or asked is Python.
+
+die() { # <message>...
+  printf 'error: %s\n' "$*" >&2
+  exit 2
+}
+
+[[ -o errexit && -o nounset && -o pipefail ]] ||
+  die 'put "set -euo pipefail" before the line that sources runner_lib.sh'
+shopt -s inherit_errexit
+
+RUNNER_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd)
+RUNNERS=$RUNNER_ROOT/runners
+if [[ -z ${HARNESS_PYTHON-} ]]; then
+  HARNESS_PYTHON=python3
+  [[ ! -x $RUNNER_ROOT/.venv/bin/python ]] || HARNESS_PYTHON=$RUNNER_ROOT/.venv/bin/python
+fi
+export HARNESS_PYTHON
+PYTHON=(env PYTHONPATH="$RUNNER_ROOT" PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON")
+cluster=${0##*/launch_}
+cluster=${cluster%.sh}
+readonly RUNNER_ROOT RUNNERS HARNESS_PYTHON PYTHON cluster
+
+# What a launcher states, with what is true of most clusters.
+hw=                # as recipes' names say it
+partition=         # Slurm's
+account=           # Slurm's
+gpus_per_node=8    #
+image_dir=         # where the nodes keep image files
+extra_mounts=()    # SOURCE:TARGET[:ro] that its containers need
+container=none     # pyxis, docker; none runs on the node itself
+time_limit_min=480 # of an allocation
+runs_dir=/tmp      # a folder that the launcher and all nodes see
+
+# Set by prepare, see utils/runners/prepare.py.
+declare recipe run_dir result_dir job_name gpus image_uri image_file
+mounts=()   # SOURCE:TARGET[:ro]
+settings=() # NAME=value of the recipe, without secrets
+facility=() # how the job is stopped: utils/runners/job.py
+inside=()   # what a dry run asks beside it
+
+# Find a recipe by name or path.
+find_recipe() { # <name or path>
+  (($# == 1)) || die "name one recipe: ${0##*/} <name or path>"
+  local folder
+  recipe=$1
+  for folder in single_node multi_node; do
+    [[ -f $recipe ]] || recipe=$RUNNER_ROOT/benchmarks/$folder/$(basename "$1" .sh).sh
+  done
+  [[ -f $recipe ]] || die "there is no recipe $1; see python3 -m utils.recipes list"
+}
+
+# Check everything that can be checked before anything is held.
+prepare() { # <name or path of the recipe>
+  local -a words
+  local word status
+  find_recipe "$@"
+  # shellcheck disable=SC2312 # the status is the last word
+  mapfile -d '' -t words < <("${PYTHON[@]}" -m utils.runners.prepare --recipe "$recipe" \
+    --cluster "$cluster" --hw "$hw" --gpus-per-node "$gpus_per_node" --container "$container" \
+    --image-dir "$image_dir" --runs-dir "$runs_dir" && printf '0\0' || printf '%s\0' "$?")
+  status=${words[-1]}
+  unset 'words[-1]'
+  ((status == 0)) || exit "$status"
+  for word in "${words[@]}"; do
+    case $word in
+      mount=*) mounts+=("${word#*=}") ;;
+      setting=*) settings+=("${word#*=}") ;;
+      *) printf -v "${word%%=*}" '%s' "${word#*=}" ;;
+    esac
+  done
+  mounts+=("${extra_mounts[@]}")
+}
+
+# Run a command to its end and judge it; DRY_RUN=1 prints it, then what runs in it.
+run_job() { # <argv>...
+  if [[ ${DRY_RUN-} != 1 ]]; then
+    exec "${PYTHON[@]}" -m utils.runners.job --run-dir "$run_dir" --result-dir "$result_dir" \
+      "${facility[@]}" -- "$@"
+  fi
+  "${PYTHON[@]}" -m utils.recipes.dry_run launch "$@"
+  ((${#inside[@]} == 0)) || bash "${inside[@]}"
+  exec env "${settings[@]}" bash "$recipe"
+}
+
+# One node of a Slurm cluster, a container on it.
+launch_on_slurm() { # <recipe>
+  prepare "$@"
+  facility=(--slurm "$job_name")
+  inside=("$RUNNERS/in_allocation.sh" "$run_dir" "$result_dir" "$container" "$image_uri"
+    "$image_file" "$recipe" "${mounts[@]}")
+  run_job salloc --quiet --job-name="$job_name" --partition="$partition" --account="$account" \
+    --nodes=1 --gres="gpu:$gpus" --exclusive --mem=0 --time="$time_limit_min" \
+    --kill-command=TERM bash "${inside[@]}"
+}
+
+# This machine's docker.
+launch_in_docker() { # <recipe>
+  prepare "$@"
+  local mount user
+  local -a volumes=()
+  for mount in "${mounts[@]}"; do volumes+=(--volume "$mount"); done
+  user=$(id -u):$(id -g)
+  # As the caller, who has no name in the image: what asks for one gets it from USER.
+  run_job docker run --rm --init --cidfile "$run_dir/container_id" --user "$user" \
+    --env HOME=/tmp --env USER=specgate --gpus all --network host --ipc host \
+    --ulimit memlock=-1 --ulimit nofile=1048576 "${volumes[@]}" \
+    --entrypoint /bin/bash "$IMAGE" "$RUNNERS/step.sh" "$run_dir" "$recipe"
+}

@@ -1,0 +1,333 @@
+"""Everything that can go wrong beside a training, with real processes: it goes on all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.decode import support
+from utils import decode_eval
+from utils.decode_eval import DecodeEvalRunner, history, jobs, lease
+from utils.errors import NotMeasured
+from utils.serving import listeners, supervise
+
+WEIGHTS = b"accept=0.7 of the draft tokens"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """modes: of the engine, for its first start alone. completed: prompts answered."""
+
+    name: str
+    reason: str | None
+    text: str
+    modes: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    completed: int | None = None
+
+
+FAULTS = [
+    Fault("engine_ignores_term", None, "", {"ignore_term": True, "daemon": True}, completed=6),
+    Fault(
+        "never_ready",
+        "engine_not_ready",
+        "nobody listens on port",
+        {"never_ready": True, "ignore_term": True},
+        {"boot_timeout_s": 1.0},
+    ),
+    Fault(
+        "hangs_until_the_deadline",
+        "timed_out",
+        "timeout_s 4 s, at phase decode",
+        {"hang_at": 4, "ignore_term": True},
+        {"timeout_s": 4.0},
+    ),
+    Fault(
+        "stalls",
+        "all_requests_succeeded",
+        "1 of 6 succeeded",
+        {"hang_at": 4},
+        {"stall_s": 1.0},
+        completed=1,
+    ),
+    Fault("dies_mid_run", "engine_died", "ended with status 7", {"die_at": 5}),
+    Fault("4xx_to_readiness", "engine_not_ready", "refuses the request", {"refuse": 400}),
+    Fault("4xx_on_all", "no_generation", "HTTP 400", {"refuse": 400, "refuse_at": 2}),
+    Fault(
+        "5xx_on_some",
+        "all_requests_succeeded",
+        "3 of 6 succeeded",
+        {"refuse": 500, "refuse_at": 3, "refuse_every": 2},
+        completed=3,
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_engine(fault: Fault, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    modes = {**fault.modes, "once": str(tmp_path / "once")}
+    runner = DecodeEvalRunner(support.config(tmp_path, modes, **fault.fields), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    for step in range(1, 10):  # training: no step waits for the engine
+        assert runner.collect() == []
+        assert not runner.maybe_launch(step, WEIGHTS)
+    assert runner.wait(20)
+    (row,) = runner.collect()
+    assert row["reason"] == fault.reason
+    assert fault.text in (row["error"] or "")
+    if fault.completed is not None:
+        assert [one["completed"] for one in row["sets"]] == [fault.completed]
+    if fault.reason:
+        assert (row["outcome"], row["acceptance_length"]) == ("failed", None)
+        assert row["log_tail"]
+        (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert fault.reason in line and fault.text in line and "worker.log" in line
+    assert support.engines(tmp_path) == []
+    measures_the_next_boundary(runner, 10)
+
+
+def measures_the_next_boundary(runner: DecodeEvalRunner, step: int) -> None:
+    assert runner.maybe_launch(step, WEIGHTS)
+    assert runner.wait(20)
+    (row,) = runner.collect()
+    assert (row["step"], row["outcome"]) == (step, "measured")
+    assert row["acceptance_length"] > 1.5
+
+
+def worker_of(
+    runner: DecodeEvalRunner, folder: Path, ready: Callable[[], object] | None = None
+) -> int:
+    """The worker's pid, once its engine runs."""
+    support.until(ready or (folder / "once").exists)
+    held = lease.read(runner.config.folder)
+    assert held
+    return next(
+        pid
+        for pid in supervise.descendants(held.holder.pid)
+        if listeners.parent(pid) == held.holder.pid and "worker.py" in listeners.command(pid)
+    )
+
+
+def test_worker_killed(tmp_path: Path) -> None:
+    modes = {"never_ready": True, "ignore_term": True, "daemon": True}
+    modes["once"] = str(tmp_path / "once")
+    runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    os.kill(worker_of(runner, tmp_path), signal.SIGKILL)
+    assert runner.wait(10)
+    (row,) = runner.collect()
+    assert (row["reason"], row["snapshot"]["size_bytes"]) == ("worker_died", len(WEIGHTS))
+    assert "ended with 137" in row["error"]
+    assert support.engines(tmp_path) == []
+    measures_the_next_boundary(runner, 10)
+
+
+def test_worker_stopped_is_ended_by_the_trainer(tmp_path: Path) -> None:
+    modes = {"never_ready": True, "once": str(tmp_path / "once")}
+    runner = DecodeEvalRunner(support.config(tmp_path, modes, timeout_s=1.5), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    os.kill(worker_of(runner, tmp_path), signal.SIGSTOP)
+    assert runner.wait(20)
+    (row,) = runner.collect()
+    assert (row["reason"], support.engines(tmp_path)) == ("timed_out", [])
+    assert "after its deadline" in row["error"]
+
+
+def test_shutdown_ends_a_stubborn_tree(tmp_path: Path) -> None:
+    modes = {"never_ready": True, "ignore_term": True, "daemon": True}
+    runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    support.until(lambda: len(support.engines(tmp_path)) > 2)  # supervisor, engine, daemon
+    runner.shutdown()
+    assert support.engines(tmp_path) == []
+    (row,) = runner.collect()
+    assert row["reason"] == "cut_off"
+    again = DecodeEvalRunner(support.config(tmp_path, {}), support.export)
+    assert again.wait(20)  # nothing is lost: the next start measures it
+    assert [(r["step"], r["outcome"]) for r in again.collect()] == [(0, "measured")]
+
+
+@contextlib.contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """As on a full disk, for us and for what we start: a larger file can't be written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_disk_full_for_the_export(tmp_path: Path) -> None:
+    runner = DecodeEvalRunner(support.config(tmp_path), support.export)
+    with largest_file(100_000):
+        for step in range(10):
+            assert not runner.maybe_launch(step, WEIGHTS * 10_000)
+    (row,) = runner.collect()  # one try for the boundary, not one a step
+    assert (row["step"], row["reason"]) == (0, "export_failed")
+    assert "File too large" in row["error"]
+    assert not jobs.has_weights(tmp_path / "decode_eval" / "step_0")
+    measures_the_next_boundary(runner, 10)
+
+
+def test_disk_full_for_the_worker_and_the_history(tmp_path: Path) -> None:
+    runner = DecodeEvalRunner(support.config(tmp_path), support.export)
+    old = {**jobs.blank(runner.config, 99, 1), "outcome": "skipped", "reason": "busy"}
+    history.append(runner.file, [old] * 8)
+    with largest_file(4000):  # the job fits, the AL record and the history don't
+        assert runner.maybe_launch(0, WEIGHTS)
+        assert runner.wait(20)
+        (row,) = runner.collect()
+        assert row["reason"] == "worker_died"
+        assert any("File too large" in line for line in row["log_tail"])
+        assert len(history.read(runner.file)) == 8
+    assert runner.collect() == []
+    assert history.read(runner.file)[8:] == [row]  # written once there is room
+    measures_the_next_boundary(runner, 10)
+
+
+@pytest.mark.parametrize("text", ["", '{"step": 0', "[1, 2]", '{"step": 0, "outcome": "measured"}'])
+def test_odd_result(tmp_path: Path, text: str) -> None:
+    runner = DecodeEvalRunner(support.config(tmp_path), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    result = tmp_path / "decode_eval" / "step_0" / jobs.RESULT
+    support.until(result.exists)
+    held = lease.read(runner.config.folder)
+    assert held
+    support.until(lambda: not held.holder.alive())
+    result.write_text(text)
+    (row,) = runner.collect()
+    assert row["reason"] == "unreadable_result"
+    assert runner.collect() == []  # said once
+    assert [r["reason"] for r in history.read(runner.file)] == ["unreadable_result"]
+    assert DecodeEvalRunner(runner.config, support.export).collect() == []
+
+
+def test_port_stolen(tmp_path: Path) -> None:
+    mark = tmp_path / "steal"
+    modes = {"steal": str(mark), "once": str(tmp_path / "once")}
+    runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    support.until(lambda: mark.exists() and mark.read_text())
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind(("127.0.0.1", int(mark.read_text())))
+        thief.listen()
+        Path(f"{mark}.done").touch()
+        assert runner.wait(20)
+    (row,) = runner.collect()
+    assert row["outcome"] == "measured"
+    log = (tmp_path / "decode_eval" / "step_0" / jobs.LOG).read_text()
+    assert "was taken by somebody else; starting again" in log
+
+
+def test_proxies_and_the_job_are_kept_from_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    job = {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "h", "TORCHELASTIC_RUN_ID": "x"}
+    job |= {"PET_NNODES": "1", "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "5"}
+    job |= {"CUDA_VISIBLE_DEVICES": "0,1", "SGLANG_SIMULATE_ACC_LEN": "3"}
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    seen = tmp_path / "environ.json"
+    runner = DecodeEvalRunner(support.config(tmp_path, {"environ_to": str(seen)}), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    assert runner.wait(20)
+    assert [row["outcome"] for row in runner.collect()] == ["measured"]
+    environ = json.loads(seen.read_text())
+    assert not {*job, "http_proxy", "HTTP_PROXY", "ALL_PROXY"} & (
+        environ.keys() - {"CUDA_VISIBLE_DEVICES"}
+    )
+    assert environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_equal_failures_open_the_circuit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(model: bytes, folder: Path) -> Any:
+        raise ValueError("no such head")
+
+    runner = DecodeEvalRunner(support.config(tmp_path, max_failures=2), broken)
+    for step in (0, 10, 20, 30, 40):
+        assert not runner.maybe_launch(step, WEIGHTS)
+    reasons = [row["reason"] for row in history.read(runner.file)]
+    assert reasons == ["export_failed"] * 2 + ["circuit_open"] * 3
+    said = [r.getMessage() for r in caplog.records if "in a row" in r.getMessage()]
+    assert len(said) == 1 and "2 evals in a row failed with export_failed" in said[0]
+    runner.rearm()
+    assert not runner.maybe_launch(50, WEIGHTS)
+    assert [row["reason"] for row in runner.collect()][-1] == "export_failed"
+
+
+def test_launched_from_a_thread_that_ends(tmp_path: Path) -> None:
+    """A parent-death signal would come when the thread ends, not when the trainer does."""
+    runner = DecodeEvalRunner(support.config(tmp_path), support.export)
+    thread = threading.Thread(target=runner.maybe_launch, args=(0, WEIGHTS))
+    thread.start()
+    thread.join()
+    assert runner.wait(20)
+    assert [row["outcome"] for row in runner.collect()] == ["measured"]
+
+
+def test_the_result_of_another_start_is_not_taken(tmp_path: Path) -> None:
+    runner = DecodeEvalRunner(support.config(tmp_path, {"never_ready": True}), support.export)
+    assert runner.maybe_launch(0, WEIGHTS)
+    pid = worker_of(runner, tmp_path, ready=lambda: support.engines(tmp_path))
+    row = {**jobs.blank(runner.config, 0, 99), "reason": "x", "error": "y"}
+    (tmp_path / "decode_eval" / "step_0" / jobs.RESULT).write_text(json.dumps(row))
+    os.kill(pid, signal.SIGKILL)
+    assert runner.wait(10)
+    assert [row["reason"] for row in runner.collect()] == ["other_result"]
+
+
+def test_nothing_is_raised_into_the_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that somebody removes, a tracker that fails, a bug: each is told, none ends it."""
+
+    def tracker(values: dict[str, float], step: int) -> None:
+        raise ConnectionError("the tracker is down")
+
+    config = support.config(tmp_path)
+    with decode_eval.session(config, export=support.export, log_metrics=tracker) as session:
+        session.step(0, WEIGHTS)
+        assert session.runner and session.runner.wait(20)
+        assert len(session.step(1, WEIGHTS)) == 1
+        shutil.rmtree(config.folder)
+        config.folder.write_text("in the way")
+        session.step(10, WEIGHTS)
+        session.runner._cadence = None  # type: ignore[assignment]  # as a bug would
+        session.step(20, WEIGHTS)
+    assert "the tracker is down" in caplog.text
+    assert "step 10 is not measured, export_failed" in caplog.text
+    assert "maybe_launch failed; training goes on" in caplog.text
+
+
+def test_a_device_is_held_against_other_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with lease.devices(["test-a", "test-b"]):
+        with (
+            pytest.raises(NotMeasured, match="device test-b is held") as error,
+            lease.devices(["test-c", "test-b"]),
+        ):
+            pytest.fail("two engines on one device")
+        assert error.value.reason == "device_busy"
+        with lease.devices(["test-c"]):  # let go of when test-b was not to be had
+            pass
+    with lease.devices(["test-b"]):
+        pass

@@ -1,0 +1,141 @@
+"""What can be known before training starts: the engine, its devices, the disk, the prompts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from utils.decode_eval import history, lease, prompts, serving
+from utils.decode_eval.config import DecodeEvalConfig
+from utils.errors import HarnessError, NotMeasured, UsageError
+from utils.serving import launch
+
+MIN_FREE_BYTES = 1 << 30
+PROBE_TIMEOUT_S = 20.0
+VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+Check = Callable[[DecodeEvalConfig], str]
+
+
+def quick() -> dict[str, Check]:
+    """Checks that cost milliseconds: each says what is in order, or raises HarnessError."""
+    return {"output_dir": _output_dir, "engine": _engine, "devices": _devices, "lease": _lease}
+
+
+def thorough() -> dict[str, Check]:
+    """All of them, as doctor runs them."""
+    return {**quick(), "engine_version": _version, "prompts": _prompts, "history": _history}
+
+
+def enforce(config: DecodeEvalConfig) -> Iterator[str]:
+    """The problems found by the quick checks.
+
+    Raises:
+        UsageError: there is one, and preflight is strict.
+    """
+    for name, check in quick().items():
+        try:
+            check(config)
+        except HarnessError as error:
+            if config.preflight == "strict":
+                raise UsageError(f"decode_eval preflight, {name}: {error}") from error
+            yield f"{name}: {error}"
+
+
+def _output_dir(config: DecodeEvalConfig) -> str:
+    try:
+        config.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=config.folder):
+            free = shutil.disk_usage(config.folder).free
+    except OSError as error:
+        raise UsageError(f"{config.folder} can't be written: {error.strerror}") from error
+    if free < MIN_FREE_BYTES:
+        raise UsageError(
+            f"{config.folder} has {free / 1e9:.1f} GB left, less than {MIN_FREE_BYTES / 1e9:.1f}"
+        )
+    return f"{config.folder} can be written, {free / 1e9:.0f} GB are free"
+
+
+def _engine(config: DecodeEvalConfig) -> str:
+    if config.base_url:
+        return f"{config.base_url} is not ours to start"
+    program = serving.serving_args(config, None, 1)[0]
+    environ = serving.scrubbed(os.environ, config)
+    if config.engine_python:
+        environ["ENGINE_PYTHON"] = config.engine_python
+    changed, _ = launch.engine_environment(environ, launch.Command(config.engine_env, [program]))
+    found = shutil.which(program, path=changed["PATH"])
+    if not found:
+        raise UsageError(
+            f"{program} is not on the engine's PATH; set engine_python to the Python that has it"
+        )
+    return f"{program} is {found}"
+
+
+def _devices(config: DecodeEvalConfig) -> str:
+    if not config.devices:
+        return "no device is reserved"
+    smi = shutil.which("nvidia-smi")
+    if not smi:
+        return f"{','.join(config.devices)}; not looked at, there is no nvidia-smi"
+    done = subprocess.run(
+        [smi, "--query-gpu=index,uuid", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        timeout=PROBE_TIMEOUT_S,
+        check=False,
+    )
+    known = {word.strip() for line in done.stdout.splitlines() for word in line.split(",")}
+    if absent := [name for name in config.devices if name not in known]:
+        raise UsageError(f"this machine has no device {','.join(absent)}: {done.stdout.strip()}")
+    return f"{','.join(config.devices)} are there"
+
+
+def _lease(config: DecodeEvalConfig) -> str:
+    if held := lease.read(config.folder):
+        return f"step {held.step} is being measured by pid {held.holder.pid}; it will be adopted"
+    return "no eval runs"
+
+
+def _version(config: DecodeEvalConfig) -> str:
+    if config.command or config.base_url:
+        return "a server of your own is not asked"
+    python = config.engine_python or shutil.which("python3") or "python3"
+    words = [python, "-c", VERSION, config.engine]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise UsageError(f"{python} has no {config.engine}: {done.stderr.strip()[-200:]}")
+    return f"{config.engine} {done.stdout.strip()} in {python}"
+
+
+def _prompts(config: DecodeEvalConfig) -> str:
+    frozen = prompts.freeze(config)
+    return ", ".join(f"{name}: {len(one.prompts)} prompts" for name, one in frozen.items())
+
+
+def _history(config: DecodeEvalConfig) -> str:
+    rows = history.read(config.folder / history.FILE)
+    return f"{len(rows)} lines, {len(history.measured(rows))} steps measured"
+
+
+def convertible(config: DecodeEvalConfig, checkpoint: Path) -> str:
+    """Make a snapshot servable in a folder that is thrown away.
+
+    Raises:
+        UsageError: no engine would load it; NotMeasured: it isn't there.
+    """
+    from utils.decode_eval import converters
+
+    if not checkpoint.exists():
+        raise NotMeasured(f"{checkpoint} is not there")
+    if config.command or config.base_url:
+        return "served as it is"
+    with tempfile.TemporaryDirectory(dir=config.folder) as folder:
+        out = Path(folder) / "served"
+        draft = converters.convert(checkpoint, config.target_model, config.engine, out)
+        return f"{draft.method}: {' '.join(serving.speculation_args(config, draft))}"

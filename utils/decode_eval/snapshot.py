@@ -1,0 +1,192 @@
+"""A draft as it is now, in a folder that can be served: exported from training, or a checkpoint."""
+
+# torch is not installed where mypy runs.
+# mypy: disable-error-code="import-not-found"
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from utils import records
+from utils.decode_eval import weights
+from utils.errors import NotMeasured, UsageError
+from utils.records import Json
+
+# Of bytes needed; file systems and other writers take some.
+SPARE = 1.05
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Weights and their config.json in `folder`.
+
+    digest: SHA-256 over names, shapes and bytes of the tensors. size_bytes: written for it, 0 for a
+    checkpoint that was there. export_s: how long training waited.
+    """
+
+    folder: Path
+    digest: str
+    size_bytes: int
+    export_s: float
+
+
+def export_draft_snapshot(
+    draft_model: Any, out_dir: Path, *, state_dict: Mapping[str, Any] | None = None
+) -> Snapshot:
+    """Write out_dir/model/consolidated/{model.safetensors,config.json}, whole or not at all.
+
+    Every tensor keeps its type; buffers such as d2t and t2d go along. draft_model needs a `config`:
+    a Transformers configuration or a mapping. DDP and torch.compile are unwrapped. Of a sharded
+    model (FSDP2, DTensor) state_dict is the whole one, from gather_state_dict().
+
+    Raises:
+        UsageError: no usable config, or a sharded model without state_dict.
+        NotMeasured: the disk lacks room.
+    """
+    began = time.monotonic()
+    model = unwrapped(draft_model)
+    config = _config(model)
+    given = model.state_dict() if state_dict is None else state_dict
+    tensors = _separate(given, bool(config.get("tie_word_embeddings")))
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    final = out_dir / "model" / "consolidated"
+    fresh = final.with_name(f".consolidated.{os.getpid()}")
+    _remove(fresh)
+    fresh.mkdir(parents=True)
+    try:
+        _require_room(fresh, size)
+        digest = _save(tensors, fresh / weights.FILE)
+        records.write_json(fresh / weights.CONFIG, config)
+        _remove(final)
+        fresh.rename(final)
+    except BaseException:
+        shutil.rmtree(fresh)
+        raise
+    return Snapshot(final, digest, size, time.monotonic() - began)
+
+
+def use_checkpoint(path: Path, out_dir: Path) -> Snapshot:
+    """A checkpoint that is there already, without a copy: out_dir/model/consolidated links to it.
+
+    Raises:
+        UsageError: it has no config.json, or no weights in one safetensors file.
+    """
+    began = time.monotonic()
+    if not (path / weights.CONFIG).is_file():
+        raise UsageError(f"{path} has no {weights.CONFIG}: name the folder that has the weights")
+    digest = weights.digest_of(weights.read(path))
+    link = out_dir / "model" / "consolidated"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    _remove(link)
+    link.symlink_to(path.absolute(), target_is_directory=True)
+    return Snapshot(link, digest, 0, time.monotonic() - began)
+
+
+def gather_state_dict(model: Any) -> dict[str, Any]:
+    """The whole state of a sharded model, on the CPU: every rank calls it, rank 0 gets it.
+
+    A collective: call it at the same step on every rank, outside what rank 0 alone does.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return dict(get_model_state_dict(model, options=options))
+
+
+def unwrapped(model: Any) -> Any:
+    """The model below DistributedDataParallel, DataParallel and torch.compile."""
+    from torch._dynamo import OptimizedModule
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    while True:
+        if isinstance(model, DataParallel | DistributedDataParallel):
+            model = model.module
+        elif isinstance(model, OptimizedModule):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def _config(model: Any) -> Json:
+    """config.json's content; the architecture is the class's name where none is said."""
+    found = getattr(model, "config", None)
+    if found is not None and hasattr(found, "to_dict"):
+        found = found.to_dict()
+    if not isinstance(found, Mapping):
+        raise UsageError(
+            f"{type(model).__name__} has no config: give it one, a Transformers configuration or a "
+            "dict with the fields of config.json, architectures among them"
+        )
+    config = dict(found)
+    config["architectures"] = config.get("architectures") or [type(model).__name__]
+    return config
+
+
+def _separate(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
+    """Tensors on the CPU, contiguous, no two in the same memory.
+
+    Of names for the very same tensor the first stays where the config says that embeddings are
+    tied, for then the reader ties them again; else each name gets a copy.
+    """
+    import torch
+
+    found: dict[str, Any] = {}
+    taken: dict[int, Any] = {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise UsageError(f"state {name} is a {type(value).__name__}; only tensors can be saved")
+        if hasattr(value, "full_tensor"):
+            raise UsageError(
+                f"{name} is sharded: call gather_state_dict(model) on every rank and hand the "
+                "result over as state_dict"
+            )
+        tensor = value.detach().to("cpu").contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        first = taken.setdefault(memory, tensor)
+        if first is not tensor and memory:
+            if tied and first.shape == tensor.shape and first.data_ptr() == tensor.data_ptr():
+                continue
+            tensor = tensor.clone()
+        found[name] = tensor
+    return found
+
+
+def _save(tensors: Mapping[str, Any], path: Path) -> str:
+    """Write the file, and meanwhile take the digest from memory: both let go of Python's lock."""
+    import torch
+    from safetensors.torch import save_file
+
+    def parts(tensor: Any) -> Iterator[memoryview]:
+        if tensor.numel():
+            yield memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+
+    named = [(n, tuple(t.shape), lambda t=t: parts(t)) for n, t in tensors.items()]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(weights.digest, named)
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+        return digest.result()
+
+
+def _require_room(folder: Path, size: int) -> None:
+    free, need = shutil.disk_usage(folder).free, int(size * SPARE)
+    if free < need:
+        raise NotMeasured(
+            f"{folder.parent} has {free / 1e9:.2f} GB free, the snapshot needs {need / 1e9:.2f}: "
+            "make room or move output_dir",
+            "disk_full",
+        )
+
+
+def _remove(path: Path) -> None:
+    """A snapshot of ours; of a checkpoint the link alone."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""The worker: one eval in a process of its own, from the snapshot to result.json.
+
+It is started below a supervisor, which clears away whatever is left when it ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run by path: the repository root stands in for our own folder
+    sys.path[0] = str(Path(__file__).parents[2])
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from utils import errors, records
+from utils.decode_eval import history, jobs, lease, measuring, prompts, serving
+from utils.decode_eval.converters import Draft, convert
+from utils.decode_eval.jobs import Job
+from utils.decode_eval.lease import Process
+from utils.decode_eval.serving import Server
+from utils.errors import HarnessError, NotMeasured, UsageError
+from utils.records import Json
+
+POLL_S = 0.25
+LOAD_MARGIN_S = 5.0  # the watch ends an eval that takes too long, and says so; not its load
+ORPHANED = 143  # as if the trainer's own signal had reached us
+
+
+class Worker:
+    """One job on its way; phase: what it is at, for whoever asks why it ended."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.began = time.monotonic()
+        self.phase = "start"
+        self.row = jobs.of_job(job)
+        self.loads_s: list[float] = []
+        self._published = threading.Lock()
+
+    @property
+    def left_s(self) -> float:
+        return self.began + self.job.config.timeout_s - time.monotonic()
+
+    def run(self) -> int:
+        threading.Thread(target=self._watch, daemon=True).start()
+        try:
+            self._measure()
+        except HarnessError as error:
+            return self._fail(self._reason(error), str(error))
+        broken = [one for one in self.row["sets"] if one["error"]]
+        if broken:
+            name, why = broken[0]["name"], broken[0]["error"]
+            return self._fail(broken[0]["reason"], f"prompt set {name}: {why}")
+        self._publish(outcome=history.MEASURED, **measuring.pooled(self.row["sets"]))
+        return errors.PASS
+
+    def _measure(self) -> None:
+        config, folder = self.job.config, self.job.folder
+        lease.acquire(config.folder, self.job.step, Process.of(os.getppid()), config.timeout_s)
+        frozen = {s.name: prompts.read(prompts.path_of(config, s.name)) for s in config.sources}
+        with lease.devices(config.devices):
+            self._enter("convert")
+            draft = self._draft()
+            self.row["seconds"]["convert"] = time.monotonic() - self.began
+            self._enter("boot")
+            boot_s = min(config.boot_timeout_s or self.left_s, self.left_s)
+            with serving.serve(config, draft, folder, boot_s) as server:
+                self.row["seconds"]["boot"] = server.boot_s
+                self._enter("decode")
+                for source in config.sources:
+                    self._one_set(server, draft, source.name, frozen[source.name])
+
+    def _draft(self) -> Draft | None:
+        """The snapshot as the engine takes it; a server of the user's own takes it as it is."""
+        config, folder = self.job.config, self.job.snapshot.folder
+        if config.base_url:
+            return None
+        if config.command:
+            return Draft(config.method or "", folder, {})
+        return convert(folder, config.target_model, config.engine, self.job.folder / "served")
+
+    def _one_set(self, server: Server, draft: Draft | None, name: str, frozen: Any) -> None:
+        config = self.job.config
+        source = next(one for one in config.sources if one.name == name)
+        method = config.method or (draft.method if draft else None) or None
+        record = measuring.measure_server(
+            config,
+            source,
+            frozen,
+            server,
+            method=method,
+            draft_model=str(draft.path) if draft else None,
+            left_s=max(self.left_s, 0.0) + LOAD_MARGIN_S,
+        )
+        file = f"al_{name}.json"
+        records.write_json(self.job.folder / file, record, "al_record_v2")
+        asked = measuring.requests_digest(config, source, frozen)
+        self.row["sets"].append(measuring.figures(record, name, file, asked))
+        said = record["server"]["engine_version"]
+        self.row["engine"] = {
+            "name": config.engine,
+            "version": said,
+            "method": record["speculation"]["method"],
+        }
+        if load := record["raw"].get("client"):
+            self.loads_s.append(load["duration_s"])
+            self.row["seconds"]["decode"] = sum(self.loads_s)
+        if record["error"] and (status := server.ended()) is not None:
+            raise NotMeasured(
+                f"the engine ended with status {status} during prompt set {name}: "
+                f"{record['error']}",
+                "engine_died",
+            )
+
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+        print(f"{time.monotonic() - self.began:8.1f} s  {phase}", flush=True)
+
+    def _reason(self, error: HarnessError) -> str:
+        if isinstance(error, UsageError):
+            return "unusable_configuration"
+        if self.phase == "boot":
+            return "engine_not_ready"
+        return getattr(error, "reason", "measurement_failed")
+
+    def _fail(self, reason: str, text: str) -> int:
+        print(f"not measured, {reason}: {text}", flush=True)
+        tail = jobs.log_tail(self.job.folder)
+        self._publish(reason=reason, error=text, log_tail=tail)
+        return errors.NOT_MEASURED
+
+    def _publish(self, **found: Any) -> None:
+        """Write the result; of main thread and watch only the first one does."""
+        if not self._published.acquire(blocking=False):
+            return
+        row: Json = {**self.row, **found, "finished": records.utc_now()}
+        row["seconds"] = {**row["seconds"], "total": time.monotonic() - self.began}
+        records.write_json(self.job.folder / jobs.RESULT, row, history.SCHEMA)
+
+    def _watch(self) -> None:
+        """End it all when the deadline has passed, or the trainer is gone and that is the policy.
+
+        Ending at once is safe: the supervisor clears the engine away.
+        """
+        config = self.job.config
+        while self.left_s > 0:
+            if config.on_trainer_exit == "kill" and not self.job.trainer.alive():
+                print("the trainer has ended: stopping", flush=True)
+                os._exit(ORPHANED)
+            time.sleep(POLL_S)
+        limit = f"not finished within timeout_s {config.timeout_s:g} s"
+        try:
+            self._fail("timed_out", f"{limit}, at phase {self.phase}")
+        finally:
+            os._exit(errors.NOT_MEASURED)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    (folder,) = sys.argv[1:] if argv is None else argv
+    return Worker(jobs.read(Path(folder))).run()
+
+
+if __name__ == "__main__":
+    raise SystemExit(errors.run(main))
