@@ -1,11 +1,14 @@
 # shellcheck shell=bash
 # benchmark_lib.sh for a server of many nodes: serve_disaggregated takes the place of serve.
-# Such a recipe runs twice. Where it is launched it writes a job for srt-slurm and ends; in that job,
-# once the workers are up, it measures. TP is the GPUs of a decode worker, DP_SIZE how many there are.
+# Such a recipe runs twice. Where it is launched it writes a job for srt-slurm and ends; in that
+# job, once the workers are up, it measures. TP is the GPUs of a decode worker, DP_SIZE their number.
+# shellcheck source=benchmark_lib.sh
 source "${BASH_SOURCE[0]%/*}/benchmark_lib.sh"
 
-prefill_env=() # NAME=value words for prefill workers alone, set by a recipe
-prefill=()     # the engine's options, set by a recipe
+# shellcheck disable=SC2034 # for recipes; shellcheck looks one file deep, so it is said again here
+speculation_args=() # set by speculate
+prefill_env=()      # set by a recipe: NAME=value words for its prefill workers alone
+prefill=()          # set by a recipe: the engine's options, of each role
 decode=()
 
 # Start prefill and decode workers, or, in their job, wait until they generate.
@@ -28,7 +31,7 @@ serve_disaggregated() { # <prefill workers> <GPUs of each>
 }
 
 _write_job() { # <prefill workers> <GPUs of each>
-  [[ -n ${LAUNCH_JOB-} ]] || die "start this recipe with runners/launch_<cluster>.sh, it takes nodes"
+  [[ -n ${LAUNCH_JOB-} ]] || die 'start it with runners/launch_<cluster>.sh: it takes nodes'
   "${PYTHON[@]}" -m utils.runners.srt --recipe "$RECIPE" --prefill-workers "$1" \
     --prefill-gpus "$2" --output "$LAUNCH_JOB" -- "${engine_env[@]}" "${prefill_env[@]}" \
     "${prefill[@]}" -- "${engine_env[@]}" "${decode[@]}"
@@ -74,12 +77,14 @@ if [[ ${DRY_RUN-} == 1 ]]; then
   _watch_server() {
     server_pid=SERVER_PID
     local -ra worker=(python3 -m "dynamo.$ENGINE_FAMILY")
+    local -ra first=("${engine_env[@]}" "${prefill_env[@]}" "${worker[@]}" "${prefill[@]}")
+    local -ra second=("${engine_env[@]}" "${worker[@]}" "${decode[@]}")
     case ${ROLE-} in
-      prefill) _print_step serve "${engine_env[@]}" "${prefill_env[@]}" "${worker[@]}" "${prefill[@]}" ;;
-      decode) _print_step serve "${engine_env[@]}" "${worker[@]}" "${decode[@]}" ;;
+      prefill) _print_step serve "${first[@]}" ;;
+      decode) _print_step serve "${second[@]}" ;;
       *)
-        _print_step prefill "${engine_env[@]}" "${prefill_env[@]}" "${worker[@]}" "${prefill[@]}"
-        _print_step decode "${engine_env[@]}" "${worker[@]}" "${decode[@]}"
+        _print_step prefill "${first[@]}"
+        _print_step decode "${second[@]}"
         ;;
     esac
   }

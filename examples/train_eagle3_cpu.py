@@ -44,7 +44,6 @@ DRAFT_VOCABULARY = 2048
 LEARNING_RATE = 1e-3
 WARM_UP_STEPS = 20
 STEP_WEIGHT = 0.8  # of each further draft step in the loss
-UNSEEN = 24
 LANGUAGES = ("Python", "C", "JavaScript", "Go", "Rust", "Java", "bash", "SQL")
 TASKS = (
     *("reverse a string", "sort a list of integers", "count words in a file", "parse a CSV file"),
@@ -73,27 +72,30 @@ def main() -> int:
     args.output.mkdir(parents=True, exist_ok=True)
     prompts = [f"Write a {a} function to {b}." for a, b in itertools.product(LANGUAGES, TASKS)]
     random.Random(0).shuffle(prompts)
-    unseen, seen = prompts[:UNSEEN], prompts[UNSEEN : UNSEEN + args.prompts]
+    held = args.eval_prompts
+    unseen, seen = prompts[:held], prompts[held : held + args.prompts]
     config = decode_eval(args, unseen)
     answers = target_answers(config, [*unseen, *seen], args)
     target = AutoModelForCausalLM.from_pretrained(config.target_model, dtype=torch.bfloat16).eval()
     rows = [features(target, answer) for answer in answers]
     embedding = target.get_input_embeddings().weight.detach().float()
     torch.manual_seed(0)
-    head = new_head(target, embedding, rows[UNSEEN:])
+    head = new_head(target, embedding, rows[held:])
     with session(config) as evals:
-        train(head, embedding, rows[UNSEEN:], rows[:UNSEEN], args, evals)
+        train(head, embedding, rows[held:], rows[:held], args, evals)
     return errors.PASS
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--target", type=Path, default=layout.engine().model)
     parser.add_argument("--output", type=Path, default=Path("/tmp/specgate_example"))
     parser.add_argument("--prompts", type=int, default=136, help="to train on, at most 136")
     parser.add_argument("--answer-tokens", type=int, default=192)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--every", type=int, default=102, help="optimizer steps between evals")
-    parser.add_argument("--eval-prompts", type=int, default=UNSEEN)
+    parser.add_argument("--eval-prompts", type=int, default=24, help="which training never sees")
+    parser.add_argument("--eval-tokens", type=int, default=64)
     return parser.parse_args()
 
 
@@ -104,16 +106,13 @@ def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig
     cores = sorted(os.sched_getaffinity(0))
     block = {
         "every_steps": args.every,
-        "target_model": str(layout.engine().model),
+        "target_model": str(args.target),
         "output_dir": str(args.output),
         "num_speculative_tokens": N,
         "cuda_visible_devices": "cpu",
         "engine": "vllm",
         "engine_python": sys.executable,
-        "engine_args": [
-            *("--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32"),
-            *("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "summary"),
-        ],
+        "engine_args": ["--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32"],
         "engine_env": {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": str(cores[-1]),
@@ -123,7 +122,7 @@ def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig
         "input_data": str(prompts),
         "prompt_column": "prompt",
         "num_prompts": args.eval_prompts,
-        "max_new_tokens": 64,
+        "max_new_tokens": args.eval_tokens,
         "on_busy": "queue_latest",
         "keep_weights": "best",
         "timeout_s": 300,
@@ -249,7 +248,13 @@ def train(
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
         if (step + 1) % (args.every // 3) == 0:
-            logging.info("step %d of %d: loss %.3f, tau_sim %.2f", step + 1, total, loss.item(), length.item())
+            logging.info(
+                "step %d of %d: loss %.3f, tau_sim %.2f",
+                step + 1,
+                total,
+                loss.item(),
+                length.item(),
+            )
             save(checkpoint, head, optimizer, step + 1)
         show(evals, step + 1, head, embedding, unseen)
 

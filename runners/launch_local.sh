@@ -3,23 +3,14 @@
 # Engine: ENGINE_PYTHON's, else `vllm` on PATH, else the embedded CPU engine of `make setup`.
 # Every variable of a recipe can be set beforehand; only what is unset gets a default here.
 set -euo pipefail
+source "$(dirname "$0")/runner_lib.sh"
 
-root=$(cd -- "$(dirname "$0")/.." && pwd)
-recipe=${1:?name a recipe, e.g. smollm2_bf16_cpu_vllm_mtp}
-[[ -f $recipe ]] || recipe=$root/benchmarks/single_node/$(basename "$recipe" .sh).sh
-if [[ ! -f $recipe ]]; then
-  printf 'error: there is no recipe %s\n' "$recipe" >&2
-  exit 2
-fi
-if [[ -z ${HARNESS_PYTHON-} && -x $root/.venv/bin/python ]]; then
-  HARNESS_PYTHON=$root/.venv/bin/python
-fi
-export HARNESS_PYTHON=${HARNESS_PYTHON:-python3}
+find_recipe "$@"
 
 # Under the supervisor and waited for, so that an interrupted launcher leaves nothing behind.
 run() { # <module> <argument>...
   local -ri parent=$BASHPID
-  PYTHONPATH=$root "$HARNESS_PYTHON" -I "$root/utils/serving/supervise.py" --parent-pid "$parent" \
+  "${PYTHON[@]}" -I "$RUNNER_ROOT/utils/serving/supervise.py" --parent-pid "$parent" \
     -- "$HARNESS_PYTHON" -m "$@" &
   wait "$!"
 }
@@ -43,6 +34,7 @@ if [[ ${DRY_RUN-} != 1 ]]; then
   run utils.evals.speedbench prepare --model-prefix "${MODEL_PREFIX:-${name%%_*}}" \
     --output-dir "$SPEEDBENCH_DIR"
   status=0
+  # shellcheck disable=SC2310 # it waits for one process, whose status is looked at
   run utils.recipes doctor "$recipe" || status=$?
   ((status == 0 || status == 3)) || exit "$status" # 3: something couldn't be looked at
 fi

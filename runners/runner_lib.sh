@@ -97,15 +97,31 @@ launch_on_slurm() { # <recipe>
     --kill-command=TERM bash "${inside[@]}"
 }
 
+# Many nodes of a Slurm cluster, by srt-slurm: a job of prefill and decode workers.
+launch_with_srt() { # <recipe>
+  prepare "$@"
+  [[ ${recipe##*/} == *_dynamo-* ]] || die "${recipe##*/} takes one node; this launcher starts many"
+  facility=(--slurm "$job_name")
+  inside=("$RUNNERS/submit_srt.sh" "$run_dir" "$recipe")
+  local IFS=,
+  export LAUNCH_NAME=$job_name LAUNCH_PARTITION=$partition LAUNCH_ACCOUNT=$account
+  export LAUNCH_GPUS_PER_NODE=$gpus_per_node LAUNCH_TIME_LIMIT_MIN=$time_limit_min
+  export LAUNCH_IMAGE_URI=$image_uri LAUNCH_IMAGE=$image_file LAUNCH_MOUNTS=${mounts[*]}
+  export LAUNCH_STEP="bash $RUNNERS/step.sh $run_dir $recipe" LAUNCH_PYTHON=$HARNESS_PYTHON
+  IFS=' '
+  run_job bash "${inside[@]}"
+}
+
 # This machine's docker.
 launch_in_docker() { # <recipe>
   prepare "$@"
-  local mount user
+  local mount user group
   local -a volumes=()
   for mount in "${mounts[@]}"; do volumes+=(--volume "$mount"); done
-  user=$(id -u):$(id -g)
+  user=$(id -u)
+  group=$(id -g)
   # As the caller, who has no name in the image: what asks for one gets it from USER.
-  run_job docker run --rm --init --cidfile "$run_dir/container_id" --user "$user" \
+  run_job docker run --rm --init --cidfile "$run_dir/container_id" --user "$user:$group" \
     --env HOME=/tmp --env USER=specgate --gpus all --network host --ipc host \
     --ulimit memlock=-1 --ulimit nofile=1048576 "${volumes[@]}" \
     --entrypoint /bin/bash "$IMAGE" "$RUNNERS/step.sh" "$run_dir" "$recipe"

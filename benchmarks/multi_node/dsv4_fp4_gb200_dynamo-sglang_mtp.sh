@@ -27,22 +27,17 @@ both=(
   --trust-remote-code
   --dyn-reasoning-parser deepseek_v4
   --disaggregation-transfer-backend mooncake
-  --moe-runner-backend flashinfer_mxfp4
-  --disable-flashinfer-autotune
-  --mem-fraction-static 0.90
-  --max-running-requests 1024
-  --cuda-graph-max-bs-decode 512
+  --moe-runner-backend flashinfer_mxfp4 --disable-flashinfer-autotune
+  --mem-fraction-static 0.90 --max-running-requests 1024 --cuda-graph-max-bs-decode 512
 )
 prefill=(
   "${both[@]}"
-  --disaggregation-mode prefill
-  --tp-size 8
+  --disaggregation-mode prefill --tp-size 8
   --chunked-prefill-size 65536
 )
 decode=(
   "${both[@]}"
-  --disaggregation-mode decode
-  --tp-size "$TP"
+  --disaggregation-mode decode --tp-size "$TP"
   --context-length "$MAX_MODEL_LEN"
   --swa-full-tokens-ratio 0.1
   "${speculation_args[@]}"

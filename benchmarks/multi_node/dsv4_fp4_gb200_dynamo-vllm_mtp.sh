@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# DeepSeek-V4-Pro in fp4 on GB200 with vLLM under Dynamo: one prefill worker with data-parallel attention, TP 8 decode workers.
+# DeepSeek-V4-Pro in fp4 on GB200 with vLLM under Dynamo: a prefill worker with
+# data-parallel attention, TP 8 decode workers.
 # Page: https://github.com/NVIDIA/srt-slurm (recipes/vllm/deepseek-v4-pro/GB200/8k1k/
 #   disagg-gb200-low-latency-mtp2.yaml at 41a2b536)
 # Flags: vllm 0.32.0, 0.27.1
-# Prefill as on the page's MTP variant, so that the pair differs in speculation only; it drafts in
-# both roles there.
+# Drafts in both roles, as on the page.
 # Left out: sleep mode, and a stream interval above 1, which hides the steps that are counted here.
 set -euo pipefail
 source "$(dirname "$0")/../multi_node_lib.sh"
@@ -16,22 +16,19 @@ speculate mtp 2
 engine_env=(
   VLLM_ENGINE_READY_TIMEOUT_S=3600 TILELANG_CLEANUP_TEMP_FILES=1 VLLM_USE_NCCL_SYMM_MEM=1
   NCCL_CUMEM_ENABLE=1 NCCL_MNNVL_ENABLE=1 NCCL_NVLS_ENABLE=1 NCCL_P2P_LEVEL=NVL
-  UCX_TLS=cuda_copy,cuda_ipc,tcp UCX_CUDA_IPC_ENABLE_MNNVL=y UCX_MEMTYPE_CACHE=n
+  'UCX_TLS=cuda_copy,cuda_ipc,tcp' UCX_CUDA_IPC_ENABLE_MNNVL=y UCX_MEMTYPE_CACHE=n
 )
 prefill_env=(VLLM_SPARSE_INDEXER_MAX_LOGITS_MB=1024 VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE=2048)
 both=(
-  --served-model-name "$MODEL"
-  --max-model-len "$MAX_MODEL_LEN"
+  --served-model-name "$MODEL" --max-model-len "$MAX_MODEL_LEN"
   --no-enable-prefix-caching
   --trust-remote-code
   --dyn-reasoning-parser deepseek_v4
   --tokenizer-mode deepseek_v4
-  --kv-cache-dtype fp8
-  --block-size 256
+  --kv-cache-dtype fp8 --block-size 256
   --attention-config '{"indexer_kv_dtype": "mxfp4"}'
   --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
-  --no-disable-hybrid-kv-cache-manager
-  --no-enable-flashinfer-autotune
+  --no-disable-hybrid-kv-cache-manager --no-enable-flashinfer-autotune
   --gpu-memory-utilization 0.9
   "${speculation_args[@]}"
 )

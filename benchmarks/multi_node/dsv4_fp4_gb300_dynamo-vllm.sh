@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# DeepSeek-V4-Pro in fp4 on GB300 with vLLM under Dynamo: one prefill worker with data-parallel attention, TP 4 decode workers.
+# DeepSeek-V4-Pro in fp4 on GB300 with vLLM under Dynamo: a prefill worker with
+# data-parallel attention, TP 4 decode workers.
 # Page: https://github.com/SemiAnalysisAI/InferenceX (benchmarks/multi_node/srt-slurm-recipes/
 #   vllm/deepseek-v4/8k1k/disagg-gb300-1p1d-dep4-tp4-mtp2.yaml at 0e1f762c)
 # Flags: vllm 0.32.0, 0.27.1
@@ -21,12 +22,10 @@ both=(
   --trust-remote-code
   --dyn-reasoning-parser deepseek_v4
   --tokenizer-mode deepseek_v4
-  --kv-cache-dtype fp8
-  --block-size 256
+  --kv-cache-dtype fp8 --block-size 256
   --attention-config '{"indexer_kv_dtype": "mxfp4"}'
   --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
-  --no-disable-hybrid-kv-cache-manager
-  --no-enable-flashinfer-autotune
+  --no-disable-hybrid-kv-cache-manager --no-enable-flashinfer-autotune
   --gpu-memory-utilization 0.9
 )
 prefill=(

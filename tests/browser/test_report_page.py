@@ -134,10 +134,12 @@ def test_a_download_is_the_file(opened: Callable, tmp_path: Path) -> None:
 
 
 def test_print_is_light_whole_and_without_controls(opened: Callable) -> None:
-    page = opened("red", "dark").page
+    page = opened("red", "dark", width=700).page
     page.emulate_media(media="print", color_scheme="dark")
     style = "getComputedStyle(document.querySelector('{}')).{}"
     assert page.evaluate(style.format("body", "backgroundColor")) == "rgb(255, 255, 255)"
     assert page.evaluate(style.format(".scroll", "overflow")) == "visible"
     assert page.locator("#controls").is_hidden()
+    # The width of an A4 sheet between its margins; nothing is cut off.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
     assert page.pdf().startswith(b"%PDF")

@@ -20,7 +20,7 @@ from utils import records
 from utils.evals import speedbench
 from utils.golden import cells, driver, registry, rows
 from utils.golden.cells import Cell
-from utils.golden.progress import Order
+from utils.golden.ledger import Order
 from utils.recipes import catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -189,6 +189,7 @@ def test_the_candidate_is_compared_with_the_committed_curve(collection: Collecti
     assert ", new" in output
     assert "not comparable: prompts_sha256" in output
     assert "prompts 32, now 3; output_len 129, now 33" in output
+    assert "warning: smollm2_ngram.yaml off N=1: one run shows no spread" in output
     [run] = collection.candidate()["entries"][0]["runs"]
     assert run["hardware"] == "a fake"
     assert len(run["rows"]) == 3
@@ -200,6 +201,7 @@ def test_the_candidate_is_compared_with_the_committed_curve(collection: Collecti
         ((), {"name": "smolm2"}, "did you mean smollm2"),
         (("--thinking", "on"), {}, "no thinking mode 'on'"),
         (("--repeats", "0"), {}, "must be at least 1"),
+        (("--", "--stop-early"), {}, "a golden is measured whole"),
         (("--num-spec-tokens", "1"), {"SPEEDBENCH_DIR": "/no/such"}, "prepare it with"),
         (("--num-spec-tokens", "1"), {"PATH": "/usr/bin:/bin"}, "set ENGINE_PYTHON"),
     ],

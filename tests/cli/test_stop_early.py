@@ -161,6 +161,13 @@ class TestTheGateLooksAgain:
         assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "stopped_undecided")
         assert "it stopped after 8 of 32 prompts" in verdict.detail
 
+    def test_stream_chunks_decide_nothing(self, stopped: Any, golden: Path) -> None:
+        for row in stopped["raw"]["requests"]:
+            row["spec"] = None
+        verdict = gate.judge(stopped, gate.load(golden)).verdict
+        assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "stopped_undecided")
+        assert "its requests have no exact figures of their own" in verdict.detail
+
     def test_a_batch_that_was_never_one(self, stopped: Any, golden: Path) -> None:
         """Nine concurrent requests: no look after eight prompts, whatever they say."""
         stopped["workload"]["concurrency"] = 9
@@ -208,6 +215,8 @@ def test_rows_of_a_whole_run_are_paired_in_file_order(
     assert status == 0
     assert "shift +0.0%" in verdict.source
     assert "paired over 32 prompts" in verdict.source
+    # What the looks before it could have erred is not spent twice: 0.25 % of 1 % is left.
+    assert "99.5% interval" in verdict.source
 
 
 @pytest.mark.parametrize(

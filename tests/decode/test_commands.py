@@ -163,3 +163,26 @@ def test_several_sets_and_endpoints_and_the_best_snapshot(tmp_path: Path) -> Non
     done = subprocess.run(recheck, cwd=support.ROOT, capture_output=True, text=True, check=False)
     assert "BROKEN" not in done.stdout and "no_golden" in done.stdout
     assert history.measured(history.read(output)) == found
+
+
+@pytest.mark.parametrize("engine", ["vllm", "openai"])
+def test_a_server_that_runs_already(engine: str, tmp_path: Path) -> None:
+    """By its counters, or by its streams alone; nothing is started or stopped."""
+    from tests.fakes.speculating import MODEL, SpeculatingServer
+    from utils.decode_eval import DecodeEvalRunner
+
+    dialect = {"vllm": "vllm-0.29", "openai": "openai"}[engine]
+    with SpeculatingServer(dialect=dialect, n=3, accept=0.6).running() as server:
+        fields = {"base_url": server.base_url, "target_model": MODEL, "engine": engine}
+        config = support.config(tmp_path, command=[], cuda_visible_devices=None, **fields)
+        runner = DecodeEvalRunner(config, support.export)
+        assert runner.maybe_launch(0, b"weights")
+        assert runner.wait(20)
+        (row,) = runner.collect()
+        assert row["outcome"] == "measured", row
+        found = (row["accepted_tokens"], row["verify_steps"])
+        truth = (server.accepted, server.steps)
+    if engine == "vllm":
+        assert found == truth
+    else:  # what each request's last step lost at its end can't be seen
+        assert found[1] == truth[1] and truth[0] - 3 * 6 <= found[0] <= truth[0]

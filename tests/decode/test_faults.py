@@ -21,7 +21,7 @@ import pytest
 
 from tests.decode import support
 from utils import decode_eval
-from utils.decode_eval import DecodeEvalRunner, history, jobs, lease
+from utils.decode_eval import DecodeEvalRunner, history, jobs, lease, running
 from utils.errors import NotMeasured
 from utils.serving import listeners, supervise
 
@@ -148,11 +148,16 @@ def test_worker_stopped_is_ended_by_the_trainer(tmp_path: Path) -> None:
     assert "after its deadline" in row["error"]
 
 
-def test_shutdown_ends_a_stubborn_tree(tmp_path: Path) -> None:
+def test_shutdown_ends_a_stubborn_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the supervisor itself, which was to end it, has been stopped."""
+    monkeypatch.setattr(running, "KILL_MARGIN_S", 0.5)
     modes = {"never_ready": True, "ignore_term": True, "daemon": True}
     runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
     support.until(lambda: len(support.engines(tmp_path)) > 2)  # supervisor, engine, daemon
+    held = lease.read(runner.config.folder)
+    assert held
+    held.holder.send(signal.SIGSTOP)
     runner.shutdown()
     assert support.engines(tmp_path) == []
     (row,) = runner.collect()
@@ -277,7 +282,12 @@ def test_equal_failures_open_the_circuit(tmp_path: Path, caplog: pytest.LogCaptu
 def test_launched_from_a_thread_that_ends(tmp_path: Path) -> None:
     """A parent-death signal would come when the thread ends, not when the trainer does."""
     runner = DecodeEvalRunner(support.config(tmp_path), support.export)
-    thread = threading.Thread(target=runner.maybe_launch, args=(0, WEIGHTS))
+
+    def launch() -> None:
+        assert runner.maybe_launch(0, WEIGHTS)
+        support.until(lease.path(runner.config.folder).exists)  # its supervisor is at work
+
+    thread = threading.Thread(target=launch)
     thread.start()
     thread.join()
     assert runner.wait(20)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.decode_torch import files
 from tests.decode_torch.files import D2T, EAGLE3, SIZES, T2D, Shapes
 from utils.decode_eval import converters, weights
+from utils.decode_eval.converters import eagle3
 from utils.errors import UsageError
 
 PLAIN: Shapes = {
@@ -165,21 +168,61 @@ def test_vocabularies_are_compared(tmp_path: Path, d2t: Any, t2d: Any, why: str)
         converters.plan(source, "", "vllm")
 
 
-def test_a_draft_of_another_target_is_refused(tmp_path: Path, head: Path) -> None:
+MIMO_CONFIG = {**SIZES, "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+BY_KIND: dict[str, tuple[Any, Shapes]] = {
+    "eagle3": (EAGLE3, EAGLE3_SHAPES),
+    "speculators": (SPECULATORS, files.eagle3("layers.0")),
+    "draft_model": ({**SIZES, "architectures": ["LlamaForCausalLM"]}, PLAIN),
+    "mtp": (MIMO_CONFIG, MIMO),
+}
+
+
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_a_draft_of_another_target_is_refused(tmp_path: Path, kind: str) -> None:
+    config, shapes = BY_KIND[kind]
+    source = files.write(
+        tmp_path / "draft", config, shapes, D2T if kind in ("eagle3", "speculators") else None
+    )
     target = tmp_path / "target"
     target.mkdir()
-    (target / "config.json").write_text(json.dumps({"vocab_size": 32}))
+    (target / "config.json").write_text(json.dumps({"vocab_size": 32, "hidden_size": 8}))
     with pytest.raises(UsageError, match="vocab_size is 16, the target's is 32"):
-        converters.plan(head, str(target), "vllm")
+        converters.plan(source, str(target), "vllm")
+
+
+def test_a_speculators_head_is_checked_for_its_vocabulary(tmp_path: Path) -> None:
+    source = files.write(tmp_path / "d", SPECULATORS, files.eagle3("layers.0"), [1, 3, 5, 15])
+    with pytest.raises(UsageError, match="its own index"):
+        converters.plan(source, "", "vllm")
 
 
 @pytest.mark.parametrize(
-    ("config", "shapes"), [(SPECULATORS, files.eagle3("layers.0")), (EAGLE3, files.eagle3())]
+    ("config", "shapes", "why"),
+    [
+        (SPECULATORS, files.eagle3("layers.0"), "doesn't read the speculators format"),
+        ({**EAGLE3, "attention_bias": True}, EAGLE3_SHAPES, "has no biases"),
+        (MIMO_CONFIG, MIMO, "has no converter for sglang"),
+    ],
 )
-def test_what_sglang_would_misread_is_refused(tmp_path: Path, config: Any, shapes: Shapes) -> None:
-    source = files.write(tmp_path / "d", {**config, "attention_bias": True}, shapes, D2T)
-    with pytest.raises(UsageError, match=r"SGLang|sglang"):
+def test_what_sglang_would_misread_is_refused(
+    tmp_path: Path, config: Any, shapes: Shapes, why: str
+) -> None:
+    source = files.write(tmp_path / "d", config, shapes, D2T)
+    with pytest.raises(UsageError, match=why):
         converters.plan(source, "", "sglang")
+
+
+def test_a_plug_in_that_forgets_a_tensor_is_caught(
+    tmp_path: Path, head: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(source: converters.Source, engine: str) -> converters.Plan:
+        made = eagle3.plan(source, engine)
+        return replace(made, names={n: new for n, new in made.names.items() if n != "t2d"})
+
+    kind = SimpleNamespace(matches=lambda config: True, plan=forgetful)
+    monkeypatch.setattr(converters, "plugins", lambda: {"forgetful": kind})
+    with pytest.raises(UsageError, match="nothing is made of t2d"):
+        converters.plan(head, "", "vllm")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,24 @@ from utils.errors import UsageError
 from utils.serving import bench
 
 
-@pytest.fixture(autouse=True)
-def installed() -> Iterator[None]:
+def require_aiperf() -> None:
+    """A gigabyte, which `make setup` doesn't install."""
     try:
         install.aiperf_environment(os.environ)
     except UsageError as error:
         needs.missing(str(error))
-    yield
 
 
-def run(engine: Embedded, prompts: Path, folder: Path, *faults: str) -> tuple[int, Any]:
+def run(
+    engine: Embedded, prompts: Path, folder: Path, *faults: str, client: str = "aiperf"
+) -> tuple[int, Any]:
+    require_aiperf()
     with SpeculatingServer(faults=faults).running() as server:
         status = bench.main(
             [
                 *("--base-url", server.base_url, "--model", MODEL, "--model-prefix", "smollm2"),
                 *("--prompts-dir", str(prompts.parent), "--isl", str(PROMPT_TOKENS), "--osl", "8"),
-                *("--concurrency", "2", "--client", "aiperf"),
+                *("--concurrency", "2", "--client", client),
                 *("--tokenizer", str(engine.model_path), "--output", str(folder / "out.json")),
             ]
         )
@@ -59,3 +60,19 @@ def test_nothing_but_failures_is_a_record_too(
     assert (result["requested"], result["completed"], result["failed"]) == (20, 0, 20)
     assert (result["e2e_s"], result["total_output_tokens"]) == (None, 0)
     assert result["first_error"].startswith("Unauthorized")
+
+
+def test_both_clients_measure_the_same_of_a_server_that_keeps_time(
+    engine: Embedded, prompts: Path, tmp_path: Path
+) -> None:
+    """Every chunk comes 50 ms after the one before; what is accepted hangs on the prompt alone."""
+    found = []
+    for client in bench.CLIENTS:
+        (tmp_path / client).mkdir()
+        status, result = run(engine, prompts, tmp_path / client, "drip", client=client)
+        assert status == 0
+        found.append(result)
+    ours, theirs = found
+    assert theirs["total_output_tokens"] == ours["total_output_tokens"]
+    for latency in ("e2e_s", "chunk_gap_s"):
+        assert theirs[latency]["mean"] == pytest.approx(ours[latency]["mean"], rel=0.03)

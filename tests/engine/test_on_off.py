@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests import needs
 from tests.engine.server import MODEL, ROOT, Embedded, Server, free_port, serve, speculative
+from tests.engine.test_aiperf import require_aiperf
 from utils import records
-from utils.embedded_engine import install
-from utils.errors import UsageError
+from utils.acceptance.meter import get
+from utils.acceptance.window import local_session
 from utils.recipes import lossless
 from utils.serving import bench, greedy
 from utils.verdicts import Outcome
@@ -97,34 +98,47 @@ def test_the_self_draft_is_lossless(
     speculated = lossless.read(output)
     _, verdict = lossless.judge(lossless.read(pair[0] / greedy.FILE), speculated)
     assert verdict.outcome is Outcome.PASS, verdict.line()
-    assert speculated["accepted"] == 3 * speculated["steps"]
+    # All but a draft or two that a numeric tie tips over.
+    assert 0.99 * 3 * speculated["steps"] <= speculated["accepted"] <= 3 * speculated["steps"]
 
 
 def measure(server: Server, engine: Embedded, prompts: Path, output: Path, client: str) -> Any:
+    """The record, and the server's own mean latency of the same requests."""
+    before = served(server)
     status = bench.main(
         [
             *("--base-url", server.base_url, "--model", MODEL, "--model-prefix", "smollm2"),
-            *("--prompts-dir", str(prompts.parent), "--isl", "128", "--osl", "32"),
-            *("--concurrency", "2", "--prompts-per-slot", "12", "--client", client),
+            *("--prompts-dir", str(prompts.parent), "--isl", "64", "--osl", "16"),
+            *("--concurrency", "2", "--prompts-per-slot", "8", "--client", client),
             *("--tokenizer", str(engine.model_path), "--output", str(output)),
         ]
     )
     assert status == 0
-    return records.read_json(output)
+    (seconds, requests) = (b - a for a, b in zip(before, served(server), strict=True))
+    return records.read_json(output), seconds / requests
+
+
+def served(server: Server) -> tuple[float, float]:
+    """(seconds, requests) by the server's histogram of latencies."""
+    text = get(local_session(), f"{server.base_url}/metrics").text
+    totals = dict.fromkeys(("_sum", "_count"), 0.0)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            end = sample.name.removeprefix("vllm:e2e_request_latency_seconds")
+            if end in totals:
+                totals[end] += sample.value
+    return totals["_sum"], totals["_count"]
 
 
 def test_our_client_and_aiperf_agree(
     self_draft: Server, engine: Embedded, prompts: Path, tmp_path: Path
 ) -> None:
-    try:
-        install.aiperf_environment(os.environ)
-    except UsageError as error:
-        needs.missing(str(error))
-    ours, theirs = (
-        measure(self_draft, engine, prompts, tmp_path / f"{client}.json", client)
-        for client in bench.CLIENTS
-    )
-    assert (ours["client"], theirs["client"]) == ("specgate", "aiperf")
-    for tokens in ("total_input_tokens", "total_output_tokens"):
-        assert theirs[tokens] == pytest.approx(ours[tokens], rel=SAME)
-    assert theirs["e2e_s"]["p50"] == pytest.approx(ours["e2e_s"]["p50"], rel=SAME)
+    """On tokens with each other; on latency with the server, as no two runs are equally fast."""
+    require_aiperf()
+    totals = []
+    for client in bench.CLIENTS:
+        found, latency_s = measure(self_draft, engine, prompts, tmp_path / f"{client}.json", client)
+        assert found["client"] == client
+        assert found["e2e_s"]["mean"] == pytest.approx(latency_s, rel=SAME)
+        totals.append((found["total_input_tokens"], found["total_output_tokens"]))
+    assert totals[1] == pytest.approx(totals[0], rel=SAME)

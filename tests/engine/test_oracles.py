@@ -134,6 +134,20 @@ def test_ngram_accepted_tokens_agree_by_three_instruments(
         assert row["spec"]["steps"] >= sum(size > 1 for size in whole)
 
 
+def test_an_honest_run_may_stop_before_its_last_prompt(
+    ngram: Server, prompts: Path, tmp_path: Path
+) -> None:
+    """The golden is the committed one, with rows; this recipe's server, at temperature 0."""
+    output = tmp_path / "al.json"
+    whole = ("--num-prompts", "32", "--output-len", "129")
+    status, record = measure(ngram, prompts, output, *whole, "--stop-early")
+    assert (status, record["error"]) == (0, None)
+    looks, sent = record["early"]["looks"], record["workload"]["requests"]
+    assert (looks[-1]["outcome"] == "pass") == (sent < 32)
+    assert sum(row["spec"]["steps"] for row in record["raw"]["requests"]) == record["verify_steps"]
+    assert speedbench_al.main(["recheck", str(output)]) == 0
+
+
 def test_vllm_itself_counts_the_same(
     engine: Embedded, ngram: Server, prompts: Path, tmp_path: Path
 ) -> None:

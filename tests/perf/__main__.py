@@ -12,6 +12,7 @@ from tests.perf.measure import Line
 SHARED = {
     "__init__",
     "__main__",
+    "decode_trainer",
     "measure",
     "load_json",
     "mock_server",

@@ -137,6 +137,11 @@ class Launched:
         assert len(found) == 1, f"{words}: {found}"
         return found[0]
 
+    def pid_of_engine(self) -> int:
+        found = [pid for pid, _, argv in self._processes() if "engine.py" in " ".join(argv)]
+        assert len(found) == 1, found
+        return found[0]
+
     def _processes(self) -> Iterator[tuple[int, str, list[str]]]:
         marks = (f"RESULT_DIR={self.results}".encode(), f"HOME={self.folder}".encode())
         for folder in Path("/proc").glob("[0-9]*"):

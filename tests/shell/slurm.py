@@ -1,7 +1,7 @@
 """A real Slurm of one node on this machine, for tests: free ports, a folder of its own, no root.
 
 Stopped by process id. Its node pretends to have eight GPUs and more cores than there are, and its
-partition shares them whatever a job asks for, so that two launches can run at once.
+partitions share them whatever a job asks for, so that two launches can run at once.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 KillWait={kill_wait}
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=16 Gres=gpu:no_consume:8
-PartitionName={partition} Nodes=node1 Default=YES OverSubscribe=FORCE:8
 """
+PARTITION = "PartitionName={name} Nodes=node1 OverSubscribe=FORCE:8\n"
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Cluster:
     """`environment` makes Slurm's commands talk to it."""
 
     folder: Path
-    partition: str
+    partitions: Sequence[str]
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -94,8 +94,8 @@ class Cluster:
                 controller_port=free_port(),
                 node_port=free_port(),
                 kill_wait=KILL_WAIT_S,
-                partition=self.partition,
             )
+            + "".join(PARTITION.format(name=name) for name in self.partitions)
         )
 
     def _run(self, command: Sequence[object]) -> None:

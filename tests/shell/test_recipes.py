@@ -17,7 +17,7 @@ from utils import models
 from utils.recipes import names, rehearsal
 from utils.recipes.rehearsal import Rehearsal
 
-ALL = sorted(RECIPES.glob("*.sh"))
+ALL = sorted(RECIPES.parent.glob("*_node/*.sh"))
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -25,8 +25,15 @@ class Client:
         self.lags = iter([0.1, 0.4, 0.2])
 
     def run(
-        self, load: Load, prompts: Sequence[Prompt], engine: Engine, pace: Pace
+        self,
+        load: Load,
+        prompts: Sequence[Prompt],
+        engine: Engine,
+        pace: Pace,
+        ended: Callable[[], None],
     ) -> list[Answer]:
+        for _ in prompts:
+            ended()
         self.sent.append([prompt.id for prompt in prompts])
         self.deadlines.append(load.total_deadline_s)
         self.now += self.seconds
@@ -41,7 +48,10 @@ def run(monkeypatch: pytest.MonkeyPatch, client: Client, stop_at: int) -> tuple[
     monkeypatch.setattr(batches.time, "perf_counter", lambda: client.now)
     pace = Pace(LOAD.concurrency)
     sequence = Batches([4, 7, 10], lambda answers: len(answers) >= stop_at)
-    return batches.run(LOAD, PROMPTS, vllm.ENGINE, pace, sequence), pace
+    ended: list[None] = []
+    answers = batches.run(LOAD, PROMPTS, vllm.ENGINE, pace, sequence, lambda: ended.append(None))
+    assert len(ended) == len(answers)
+    return answers, pace
 
 
 def test_all_batches_together_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

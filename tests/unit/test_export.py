@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from utils.golden import __main__ as command
 from utils.golden import export, registry
 from utils.golden.registry import Golden
 from utils.recipes import catalogue, speculation
-from utils.records import Json
-from utils.serving import bench
 from utils.verdicts import Outcome
 
 GOLDENS = registry.load(registry.FOLDER).goldens
@@ -181,25 +178,3 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "export TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=3.2\n" in text
     with pytest.raises(UsageError, match="nothing after --"):
         command.main(["export", *words, "--num-spec-tokens", "5", "--", "x"])
-
-
-class TestBench:
-    """A throughput run that asked for it is red unless it came true."""
-
-    def status(self, acceptance: Json | None, **plan: Any) -> int:
-        told = {**PLAN, "synthetic_acceptance": True, **plan}
-        asked = Namespace(plan=told, method="dspark", args=Namespace(thinking="on"))
-        return bench._read_back(asked, acceptance)  # type: ignore[arg-type]
-
-    def test_realised(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.status({"acceptance_length": 3.01, "verify_steps": 9000}) == 0
-        assert capsys.readouterr().out.startswith(
-            "PASS         serving: realised_acceptance_length"
-        )
-
-    def test_not_realised_and_not_known(self) -> None:
-        assert self.status({"acceptance_length": 1.4, "verify_steps": 9000}) == 1
-        assert self.status(None) == 3
-
-    def test_nobody_asked(self) -> None:
-        assert self.status(None, synthetic_acceptance=False) == 0

@@ -293,6 +293,17 @@ def test_a_step_too_many_each_request_is_what_several_engines_do() -> None:
     assert "without one empty step a request the AL would be 2.2700" in finding.evidence
 
 
+def test_engines_are_counted_by_their_label() -> None:
+    """A start time has no label of an engine, and makes no engine."""
+    record = version_2()
+    samples = record["raw"]["after"]["samples"]
+    samples.append({**samples[0], "name": "process_start_ticks", "labels": {}})
+    assert case_of(record, GOLDENS).ranks == 1
+    samples.append({**samples[0], "labels": {"engine": "1"}})
+    assert case_of(record, GOLDENS).ranks == 2
+    assert found(record) == [("topology", POSSIBLE)]
+
+
 def test_look_up_settings_are_compared_with_the_collections() -> None:
     row = {"golden": "dsv4_mtp.yaml", "speculation": {"prompt_lookup_max": 4}}
     server = argv(method="ngram", num_speculative_tokens=2, prompt_lookup_max=2)

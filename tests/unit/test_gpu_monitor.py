@@ -128,10 +128,11 @@ def watch(server_pid: int | None = None, seconds: float = 0.3) -> Any:
 
 
 def test_sampling_a_fake_gpu(gpus: Any, tmp_path: Path) -> None:
-    gpus(gpus=2, power=250.0)
+    gpus(gpus=2, power=250.0, processes=[[1, 0, "somebody"]])
     monitor, found = watch()
     assert found["state"] == "complete"
     assert found["mean_power_w"] == pytest.approx(500.0)
+    assert found["strangers"] is None  # ours can't be seen, so nobody knows whose this is
     monitor.write(tmp_path / "gpu.csv")
     head, first, *_ = (tmp_path / "gpu.csv").read_text().splitlines()
     assert head.startswith("time_s,uuid,power_w,")
@@ -167,6 +168,15 @@ def test_no_nvidia_smi_is_no_gpu_and_never_zero(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "/nowhere")
     _, found = watch()
     assert found == {"state": "no_gpu", "reason": "there is no nvidia-smi on this machine"}
+
+
+def test_gpus_of_other_nodes_are_not_these(gpus: Any) -> None:
+    gpus(gpus=2)
+    monitor = Monitor(base_url="http://frontend:8000")
+    with monitor.running():
+        monitor.bracket(0.0)
+    found = monitor.report(1.0, 2.0, 100)
+    assert (found["state"], monitor.samples) == ("elsewhere", [])
 
 
 def test_only_the_visible_gpus_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:

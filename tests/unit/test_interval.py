@@ -60,6 +60,16 @@ def test_longer_answers_weigh_more() -> None:
     assert found.estimate > 0.5 * math.log(2.5 / 2)
 
 
+def test_where_prompts_spread_anyway_longer_answers_hardly_weigh_more() -> None:
+    """Eight prompts with shifts of 0.6 on both sides of 0, the long ones of 0.3."""
+    golden = [(1000, 1000)] * 8
+    shifts = [(0.6, 10), (-0.6, 10)] * 2 + [(0.9, 1000), (-0.3, 1000)] * 2
+    rows = [(round((2 * math.exp(shift) - 1) * steps), steps) for shift, steps in shifts]
+    found = interval.paired(rows, [golden], 3, 8)
+    assert found
+    assert found.estimate == pytest.approx(0.15, abs=0.03)  # by their steps alone, 0.3
+
+
 def test_prompts_without_a_step_are_left_out_of_the_pairs_only() -> None:
     rows = [(12, 10)] * 8 + [(0, 0), (5, 5)]
     golden = [(12, 10)] * 8 + [(9, 9), (0, 0)]

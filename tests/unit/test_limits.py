@@ -132,6 +132,7 @@ class TestAgainst:
             (((1, 1), *ROWS[1:]), ROWS),  # not what the counters say
             (((0, 0), *ROWS[1:]), ((12, 10), *ROWS[1:])),
             (ROWS, ((0, 0), *ROWS[1:])),  # a pair too few
+            (ROWS, ROWS[:-1]),  # of other prompts
         ],
     )
     def test_not_paired(

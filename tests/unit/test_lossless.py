@@ -58,7 +58,12 @@ def test_what_is_written_down(base: Any) -> None:
         (("accepts_runner_up",), Outcome.FAIL, "broken_verifier", "3.0000 nats behind: no tie"),
         (("cut",), Outcome.FAIL, "broken_verifier", "with speculation the end"),
         (("off",), Outcome.NOT_MEASURED, "nothing_accepted", "a drafter that is off"),
-        (("tie",), Outcome.INCONCLUSIVE, "too_little_compared", "3 part at a numeric tie"),
+        (
+            ("tie",),
+            Outcome.INCONCLUSIVE,
+            "too_little_compared",
+            "3 part at a numeric tie, of 3 met",
+        ),
     ],
 )
 def test_a_broken_verifier_is_told_from_a_tie(
@@ -129,6 +134,14 @@ def test_the_command(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[st
         records.write_json(path, data, "greedy_outputs")
     assert recipes.main(["lossless", *map(str, paths)]) == 0
     assert capsys.readouterr().out.startswith("PASS         lossless: broken_partings 0.0000")
+
+
+def test_a_base_that_samples_is_refused(base: Any, tmp_path: Path) -> None:
+    sampled = {**base["outputs"][0], "margins": [*base["outputs"][0]["margins"]]}
+    sampled["margins"][3] = -0.75
+    records.write_json(tmp_path / "base.json", {**base, "outputs": [sampled]}, "greedy_outputs")
+    with pytest.raises(NotMeasured, match="not the likeliest: not greedy"):
+        lossless.read(tmp_path / "base.json")
 
 
 def test_columns_of_unequal_length_are_refused(base: Any, tmp_path: Path) -> None:

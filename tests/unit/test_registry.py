@@ -12,7 +12,7 @@ from utils import records
 from utils.acceptance.engines import vllm
 from utils.errors import NotMeasured, UsageError
 from utils.golden import __main__ as command
-from utils.golden import registry
+from utils.golden import match, registry
 from utils.records import Json
 
 SMALL = Path(__file__).parents[1] / "result_dirs" / "golden"
@@ -134,6 +134,20 @@ def test_one_key_of_two_revisions_is_no_repetition(folder: Path) -> None:
     path = folder / "dsv4_mtp2.yaml"
     path.write_text(yaml.safe_dump({**data, "model_revision": "r2"}))
     assert {g.revision for g in registry.load(folder).goldens if g.prefix == "dsv4"} == {None, "r2"}
+
+
+@pytest.mark.parametrize(
+    ("golden_of", "served", "differs"),
+    [("r1", "r2", True), ("r1", "r1", False), ("r1", None, False), (None, "r2", False)],
+)
+def test_another_revision_is_another_model_where_both_say_it(
+    folder: Path, golden_of: str | None, served: str | None, differs: bool
+) -> None:
+    edited(folder, "dsv4_mtp.yaml", model_revision=golden_of)
+    [golden] = registry.read(folder / "dsv4_mtp.yaml")
+    argv = ["vllm", "serve", "m", *(("--revision", served) if served else ())]
+    found = match.differences(version_2(server={"argv": argv}), golden)
+    assert ("model_revision" in found) is differs
 
 
 def test_the_profile_is_pooled_over_the_runs_that_say_it(folder: Path) -> None:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import junitparser
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from tests import report_dirs
@@ -100,6 +101,20 @@ def test_markdown_of_a_hostile_text_is_text() -> None:
     assert r"a_b \_c\_" in text
 
 
+def test_github_reads_a_cut_summary_as_tables_and_no_markup_of_a_log() -> None:
+    report = report_of(*(failed(number, HOSTILE) for number in range(50)))
+    for limit in (7_000, markdown.SUMMARY_BYTES):
+        tokens = MarkdownIt("commonmark").enable("table").parse(markdown.summary(report, limit))
+        inner = [token for token in tokens if token.type == "inline"]
+        kinds = {child.type for token in inner for child in token.children or ()}
+        assert kinds <= {"text", "strong_open", "strong_close", "text_special"}
+        assert "html_block" not in {token.type for token in tokens}
+        rows = sum(token.type == "tr_open" for token in tokens)
+        cells = sum(token.type in ("td_open", "th_open") for token in tokens)
+        assert cells == 6 * rows
+    assert rows == 51
+
+
 # --- annotations
 
 
@@ -185,6 +200,7 @@ def past(
         "value": value,
         "samples": 1319 if kind == "score" else None,
         "rows": rows,
+        "rows_are_exact": True,
         "protocol": {"prompts": "30", "num_speculative_tokens": str(n)},
         "provenance": {"image": "v1"},
     }
@@ -224,6 +240,9 @@ def test_prompts_that_cannot_be_paired_use_both_standard_errors() -> None:
     after = past(2.2, rows=[[5 * i - 3, 100] for i in range(1, 30)])
     change = only_change(before, after)
     assert change.judgement is Judgement.SAME
+    assert "standard errors of both" in change.noise
+    # As many rows, but of chunks that miss what was cut off.
+    change = only_change(past(rows_are_exact=False), past())
     assert "standard errors of both" in change.noise
 
 
@@ -370,6 +389,13 @@ def test_energy_is_shown_where_the_record_has_it(tmp_path: Path, golden: Path) -
     assert "partial: samples don" in page.render(gather(tmp_path, golden))
 
 
+def test_every_figure_has_its_own_verdict(tmp_path: Path, golden: Path) -> None:
+    report = gather(report_dirs.job(tmp_path / "a", score=0.5), golden)
+    assert [one.outcome for one in report.lengths] == [Outcome.PASS]
+    assert [one.outcome for one in report.speeds] == [Outcome.PASS]
+    assert [(one.outcome, one.samples) for one in report.scores] == [(Outcome.FAIL, 1319)]
+
+
 # --- downloads
 
 
@@ -383,6 +409,13 @@ def test_downloads_hold_the_files_and_stay_within_their_room(tmp_path: Path) -> 
     assert found["large.json"].href is None
     _, _, data = (found["small.json"].href or "").partition("base64,")
     assert gzip.decompress(base64.b64decode(data)) == b'{"a": 1}'
+
+
+def test_what_one_file_took_is_no_longer_there_for_the_next(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(3_000))
+    found = downloads.collect([("", tmp_path)], room=5_000)
+    assert [one.href is None for one in found] == [False, True]
 
 
 # --- plots
@@ -404,24 +437,32 @@ def length(**changes: object) -> Length:
 
 
 DRAWINGS = {
-    "curve": plots.curve(Curve("f", length().bands, (length(), length(lower=2.1, upper=2.4)))),
-    "one point, no golden": plots.curve(Curve("f", (), (length(bands=()),))),
-    "golden alone": plots.curve(Curve("f", length().bands, (length(acceptance_length=None),))),
-    "positions": plots.positions(length(per_position=(0.7, 0.0), conditional=(0.7, None))),
-    "requests": plots.requests(length(rows=((5, 10), (0, 0), (7, 9)))),
-    "one request": plots.requests(length(rows=((5, 10),))),
-    "path": plots.path(length(looks=(Look(9, None, None, "go_on"), Look(20, 0.1, 0.05, "fail")))),
+    "curve": lambda: plots.curve(
+        Curve("f", length().bands, (length(), length(lower=2.1, upper=2.4)))
+    ),
+    "one point, no golden": lambda: plots.curve(Curve("f", (), (length(bands=()),))),
+    "golden alone": lambda: plots.curve(
+        Curve("f", length().bands, (length(acceptance_length=None),))
+    ),
+    "positions": lambda: plots.positions(length(per_position=(0.7, 0.0), conditional=(0.7, None))),
+    "requests": lambda: plots.requests(length(rows=((5, 10), (0, 0), (7, 9)))),
+    "one request": lambda: plots.requests(length(rows=((5, 10),))),
+    "path": lambda: plots.path(
+        length(looks=(Look(9, None, None, "go_on"), Look(20, 0.1, 0.05, "fail")))
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_plot_is_xml_in_the_pages_colours_without_names_of_its_own(name: str) -> None:
-    svg = DRAWINGS[name]
+    svg = DRAWINGS[name]()
     assert svg
     ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns:xlink="x" '))
     assert not re.search(r"#0[0-9]0[0-9]0[0-9]", svg)
     assert "nan" not in svg.lower().replace("dominant", "")
-    assert len(re.findall(' id="', svg)) == len(set(re.findall(' id="([^"]+)"', svg)))
+    names = re.findall(' id="([^"]+)"', svg)
+    assert len(names) == len(set(names))
+    assert all(f"#{own}" in svg for own in names)
 
 
 def test_nothing_to_draw_is_no_plot() -> None:

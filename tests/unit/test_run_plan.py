@@ -50,6 +50,18 @@ def test_every_property_is_needed_and_described(name: str) -> None:
     assert schema["properties"][name]["description"]
 
 
+def test_several_concurrencies_are_a_cell_each() -> None:
+    plan = make(CONC="1 8", RUN_EVAL="true")
+    assert [(c["kind"], c["concurrency"]) for c in plan["cells"]] == [
+        ("score", 8),
+        ("throughput", 1),
+        ("throughput", 8),
+    ]
+    assert load(CONC="1 8")["RESULT_FILENAME"].endswith("_osl64")
+    assert load(CONC="8")["RESULT_FILENAME"].endswith("_osl64_conc8")
+    assert load(CONC="1 8").exports()["CONC"] == "1 8"
+
+
 def test_cells_of_a_full_run() -> None:
     plan = make(TWIN, "ngram 3", RUN_EVAL="true", EVAL_CONCURRENT_REQUESTS="1 8")
     assert plan["cells"] == [

@@ -178,3 +178,22 @@ def test_a_client_at_its_limit_measured_itself(change: dict[str, Any], why: str)
     pace = {"concurrency": 4, "reached_concurrency": 4, "duration_s": 10.0}
     sound = {**pace, "start_lag_s": 1.0, "loop_lag_s": 0.25, "cpu_share": 0.9}
     assert reason(ours(client_pace={**sound, **change})) == why
+
+
+def test_strangers_on_the_gpus_leave_no_verdict() -> None:
+    gpu = {"state": "complete", "reason": None, "energy_per_output_token_j": 0.5}
+    assert reason(ours(gpu={**gpu, "strangers": None})) == ""
+    assert reason(ours(gpu={**gpu, "strangers": []})) == ""
+    assert reason(ours(gpu={**gpu, "strangers": ["pid 1 (theirs) on GPU-1"]})) == "strangers"
+
+
+def test_what_a_record_also_says_is_in_the_verdict() -> None:
+    acceptance = {"acceptance_length": 2.5, "accepted_tokens": 3, "verify_steps": 2, "source": "c"}
+    gpu = {"state": "complete", "reason": None, "energy_per_output_token_j": 0.5}
+    more = {"goodput_requests_per_s": 1.5, "acceptance": acceptance, "gpu": gpu, "client": "aiperf"}
+    verdict = judge(read("x.json", ours(**more)), "cell", LIMITS)
+    said = "goodput 1.50 requests a second, AL 2.5000 meanwhile, 0.500 J a token, by aiperf"
+    assert verdict.detail.endswith(said)
+    less = {"acceptance_problem": "status 503", "gpu": {"state": "no_gpu", "reason": "none"}}
+    verdict = judge(read("x.json", ours(**less)), "cell", LIMITS)
+    assert verdict.detail.endswith("no AL: status 503, GPU power no_gpu")

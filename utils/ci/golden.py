@@ -16,7 +16,7 @@ from utils.embedded_engine import install
 from utils.errors import HarnessError, NotMeasured, UsageError
 from utils.evals import al_record, speedbench
 from utils.golden import collection, rows
-from utils.golden.progress import FILE, MEASURED
+from utils.golden.ledger import FILE, MEASURED
 from utils.golden.registry import FOLDER
 from utils.recipes.settings import ROOT
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "check": ("gate", "check"),
     "sweep": ("sweep", "main"),
     "plot": ("plot", "main"),
+    "referee": ("judge", "main"),
 }
 
 

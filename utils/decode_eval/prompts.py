@@ -20,6 +20,7 @@ from utils.records import Json
 
 Rows = Sequence[Json]
 Message = dict[str, Any]
+Convert = Callable[[Any], "list[Message] | None"]  # None: not usable
 JSON_LINES = (".jsonl", ".ndjson")
 SHAREGPT = "conversations"
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant"}
@@ -176,11 +177,8 @@ def _sliced(source: PromptSource, rows: Rows) -> Rows:
     return rows[bound(first) : bound(last)]
 
 
-Convert = Callable[[Any], "list[Message] | None"]
-
-
 def _converter(source: PromptSource, rows: Rows) -> tuple[Convert, str]:
-    """How a cell becomes messages (None: not usable), and the column it is in."""
+    """How a cell becomes messages, and the column it is in."""
     columns = sorted({name for row in rows for name in row})
     if source.token_ids_column:
         convert, wanted = _token_ids, [source.token_ids_column]
@@ -199,17 +197,15 @@ def _converter(source: PromptSource, rows: Rows) -> tuple[Convert, str]:
 
 def _token_ids(cell: Any) -> list[Message] | None:
     ids = [] if cell is None else list(cell)
-    if not ids or not all(type(one) is int and one >= 0 for one in ids):
-        return None
-    return [{"role": "user", "content": ids}]
+    good = ids and all(type(one) is int and one >= 0 for one in ids)
+    return [{"role": "user", "content": ids}] if good else None
 
 
 def _text(cell: Any) -> list[Message] | None:
     """A string, or the first of several turns."""
     text = cell[0] if isinstance(cell, list) and cell else cell
-    if not isinstance(text, str) or not text.strip():
-        return None
-    return [{"role": "user", "content": text}]
+    good = isinstance(text, str) and text.strip()
+    return [{"role": "user", "content": text}] if good else None
 
 
 def _conversation(cell: Any) -> list[Message] | None:
@@ -217,8 +213,8 @@ def _conversation(cell: Any) -> list[Message] | None:
     turns = list(_turns(cell))
     while turns and turns[-1]["role"] == "assistant":
         turns.pop()
-    usable = turns and all(isinstance(t["content"], str) and t["content"] for t in turns)
-    return turns if usable and any(t["role"] == "user" for t in turns) else None
+    said = all(isinstance(turn["content"], str) and turn["content"] for turn in turns)
+    return turns if said and any(turn["role"] == "user" for turn in turns) else None
 
 
 def _turns(cell: Any) -> Iterator[Message]:
@@ -231,9 +227,10 @@ def _turns(cell: Any) -> Iterator[Message]:
 
 def _selection(source: PromptSource, seed: int) -> str:
     """Digest of what decides which prompts a set has; limits of the answer don't."""
-    parts = {name: v for name, v in asdict(source).items() if name != "max_new_tokens"}
-    text = json.dumps({**parts, "seed": seed}, sort_keys=True)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    parts = {**asdict(source), "seed": seed}
+    del parts["max_new_tokens"]
+    text = json.dumps(parts, sort_keys=True).encode()
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def _publish(path: Path, source: PromptSource, rows: Rows, drawn_by: str) -> None:

@@ -23,7 +23,7 @@ from utils.decode_eval.jobs import Job
 from utils.decode_eval.lease import Process
 from utils.decode_eval.running import Running
 from utils.decode_eval.snapshot import Snapshot, export_draft_snapshot
-from utils.errors import NotMeasured
+from utils.errors import HarnessError, NotMeasured
 from utils.records import Json
 
 POLL_S = 0.1
@@ -115,7 +115,6 @@ class DecodeEvalRunner:
             job = self._job(step, export(folder), tau_sim)
             job.write()
         except Exception as error:  # noqa: BLE001 # a user's model, a user's disk
-            jobs.remove_weights(folder)
             self._record_failure(self._blank(step), "export_failed", one_line(error))
             return False
         if self._latest:
@@ -179,16 +178,19 @@ class DecodeEvalRunner:
         if self._running and self._running.over():
             running, self._running = self._running, None
             self._record(running.conclude())
-        while not self._running and (self._again or self._latest):
-            job = self._again.pop(0) if self._again else self._latest
-            if job is self._latest:
-                self._latest = None
-            assert job is not None
+        while not self._running and (job := self._next()):
             try:
                 self._running = Running.launch(job)
-            except (OSError, NotMeasured) as error:
+            except (OSError, HarnessError) as error:
                 self._record_failure(jobs.of_job(job), "launch_failed", one_line(error))
         self._flush()
+
+    def _next(self) -> Job | None:
+        """What waits: evals to repeat first, then the latest snapshot."""
+        if self._again:
+            return self._again.pop(0)
+        job, self._latest = self._latest, None
+        return job
 
     def _tripped(self) -> bool:
         most = self.config.max_failures
@@ -237,7 +239,7 @@ class DecodeEvalRunner:
             return
         try:
             history.append(self.file, self._unwritten)
-        except OSError as error:
-            log.warning("decode_eval: %s can't be written now: %s", self.file, error)
+        except (OSError, HarnessError) as error:
+            log.warning("decode_eval: the history waits to be written: %s", error)
             return
         self._unwritten.clear()

@@ -24,7 +24,7 @@ SCHEMA = "decode_eval_sweep"
 FILE = "sweep.json"
 BASELINE = 0  # as draft length: no speculation
 HEAD = (
-    f"{'engine':<8} {'prompt set':<12} conc   N      AL  95 % interval   tokens/s speed-up "
+    f"{'engine':<8} {'prompt set':<12} conc   N      AL  95 % interval   tokens/s speedup "
     "same answers  accepted at 1, 2…"
 )
 FIGURES = (
@@ -135,7 +135,11 @@ def sweep(config: DecodeEvalConfig, grid: Grid, checkpoint: Path) -> Iterator[Js
             raise UsageError(f"no prompt set {name!r}; {near(name, frozen)}")
     folder = config.folder / config.engine
     served = folder / "served"
-    draft = converters.convert(checkpoint, config.target_model, config.engine, served)
+    draft = (
+        Draft(config.method or "", checkpoint, {})  # a command takes the checkpoint as it is
+        if config.command
+        else converters.convert(checkpoint, config.target_model, config.engine, served)
+    )
     cells = [
         Cell(concurrency, source, frozen[source.name])
         for concurrency in grid.concurrencies
@@ -169,9 +173,9 @@ def _one_server(
                 yield cell, measured(one, cell, server, draft, folder)
                 done += 1
     except HarnessError as error:
-        reason = getattr(error, "reason", "unusable_configuration")
+        failed = {"reason": "server_failed", "error": str(error)}
         for cell in cells[done:]:
-            yield cell, ({**_blank(config, cell), "reason": reason, "error": str(error)}, [])
+            yield cell, ({**_blank(config, cell), **failed}, [])
 
 
 def _drafted(
@@ -258,8 +262,9 @@ def line(row: Json) -> str:
     al, low, high = (row[name] for name in ("acceptance_length", "lower", "upper"))
     length = "      -" if al is None else f"{al:7.4f}"
     interval = "" if low is None else f"{low:.3f}..{high:.3f}"
+    compared = f"{'-':>7} {'-':>12}"
+    if row["speedup"] is not None:
+        same = f"{row['same_answers']}/{row['prompts']}"
+        compared = f"{row['speedup']:6.2f}x {same:>12}"
     places = " ".join(f"{share:.3f}" for share in row["per_position"])
-    return (
-        f"{head}{length}  {interval:<14} {row['output_tokens_per_s']:9.1f} {row['speedup']:7.2f}x "
-        f"{row['same_answers']:>5}/{row['prompts']:<5} {places}"
-    )
+    return f"{head}{length}  {interval:<14} {row['output_tokens_per_s']:9.1f} {compared}  {places}"

@@ -109,10 +109,9 @@ def write_renamed(weights: Weights, names: Mapping[str, str], path: Path) -> Non
     if names == {name: name for name in weights.tensors}:
         _link(weights.path.resolve(), path)
         return
-    kept = sorted(names, key=lambda name: weights.tensors[name].start)
     header: dict[str, Any] = {"__metadata__": dict(weights.metadata)} if weights.metadata else {}
     end = 0
-    for name in kept:
+    for name in names:
         tensor = weights.tensors[name]
         start, end = end, end + tensor.end - tensor.start
         header[names[name]] = {
@@ -124,7 +123,7 @@ def write_renamed(weights: Weights, names: Mapping[str, str], path: Path) -> Non
     text += b" " * (-len(text) % 8)
     with weights.path.open("rb") as source, path.open("wb") as target:
         target.write(struct.pack("<Q", len(text)) + text)
-        for name in kept:
+        for name in names:
             tensor = weights.tensors[name]
             source.seek(weights.offset + tensor.start)
             left = tensor.end - tensor.start

@@ -132,10 +132,28 @@ def _summary(found: Serving) -> str:
     mean_in, mean_out = (
         data[f"total_{side}_tokens"] / data["completed"] for side in ("input", "output")
     )
-    return (
-        f"input {mean_in:.1f} of {data['isl']} tokens, output {mean_out:.1f} of {data['osl']}, "
-        f"{data['output_tokens_per_s']:.1f} output tokens a second"
+    return ", ".join(
+        (
+            f"input {mean_in:.1f} of {data['isl']} tokens, output {mean_out:.1f} of {data['osl']}",
+            f"{data['output_tokens_per_s']:.1f} output tokens a second",
+            *_beside(data),
+        )
     )
+
+
+def _beside(data: Json) -> Iterator[str]:
+    """What today's records also say, and older ones don't."""
+    if data.get("goodput_requests_per_s") is not None:
+        yield f"goodput {data['goodput_requests_per_s']:.2f} requests a second"
+    if acceptance := data.get("acceptance"):
+        yield f"AL {acceptance['acceptance_length']:.4f} meanwhile"
+    if problem := data.get("acceptance_problem"):
+        yield f"no AL: {problem}"
+    if gpu := data.get("gpu"):
+        joules = gpu.get("energy_per_output_token_j")
+        yield f"{joules:.3f} J a token" if joules is not None else f"GPU power {gpu['state']}"
+    if data.get("client", "specgate") != "specgate":
+        yield f"by {data['client']}"
 
 
 def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -144,6 +162,8 @@ def _faults(found: Serving, limits: Mapping[str, float]) -> Iterator[tuple[str, 
         yield from _requests(found.counts, limits)
         yield from _tokens(found.counts, limits)
         yield from _client(found.counts)
+        if strangers := found.counts.get("gpu", {}).get("strangers"):
+            yield "strangers", f"{'; '.join(strangers)}: end it, and run the benchmark again"
     elif not found.mean > 0:
         yield "no_tokens", f"tput_per_gpu is {found.mean}: nothing was generated; see the log"
     yield from _latencies(found.latencies)

@@ -102,11 +102,13 @@ def _export_args(parser: argparse.ArgumentParser) -> None:
 def _collect(args: argparse.Namespace, options: Sequence[str]) -> int:
     from utils.golden import driver, rows
     from utils.golden.cells import Cell
-    from utils.golden.progress import Order
+    from utils.golden.ledger import Order
 
     row = rows.load(args.collection)
     if args.repeats < 1 or min(args.num_spec_tokens or [1]) < 1:
         raise UsageError("--repeats and --num-spec-tokens must be at least 1")
+    if "--stop-early" in options:
+        raise UsageError("--stop-early: a golden is measured whole")
     for mode in args.thinking or ():
         row.model.mode(mode)
     cells = [

@@ -189,4 +189,6 @@ class Case:
     def ranks(self) -> int:
         """Engines that the metrics told apart."""
         scrape = self.record.get("raw", {}).get("after") or {"samples": []}
-        return len({(s["endpoint"], s["labels"].get("engine")) for s in scrape["samples"]})
+        series = [(s["endpoint"], s["labels"].get("engine")) for s in scrape["samples"]]
+        told = {pair for pair in series if pair[1] is not None}
+        return max(len(told), len({endpoint for endpoint, _ in series}))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from utils import models, records
-from utils.acceptance.argv import option
 from utils.errors import UsageError
 from utils.evals import al_record
-from utils.golden import cells, registry
+from utils.golden import cells, match, registry
 from utils.golden.registry import ENGINE_DEFAULT, NO_DRAFT_MODEL
 from utils.records import Json
 
@@ -78,7 +76,7 @@ def _family(path: Path, record: Json, origin: Origin) -> Json:
         "schema": "golden/1",
         "model": _model(record),
         "model_prefix": prefix,
-        "model_revision": origin.model_revision or revision(record["server"]["argv"]),
+        "model_revision": origin.model_revision or match.revision(record["server"]["argv"]),
         "method": spoken["method"],
         "draft_model": spoken["draft_model"] or NO_DRAFT_MODEL,
         "draft_sample_method": spoken["draft_sample_method"] or ENGINE_DEFAULT,
@@ -93,13 +91,6 @@ def _model(record: Json) -> str:
     """The served name; the model's own where a folder of weights was served under its path."""
     name: str = record["model"]
     return models.load(record["model_prefix"]).id if name.startswith("/") else name
-
-
-def revision(argv: Sequence[str] | None) -> str | None:
-    """The commit of the weights by a server's command line: --revision, or a hub cache's folder."""
-    words = argv or ()
-    stored = re.search(r"/snapshots/([0-9a-f]{40})(?:[/ ]|$)", " ".join(words))
-    return option(words, "--revision") or (stored[1] if stored else None)
 
 
 def _add(data: Json, path: Path, record: Json, hardware: str) -> None:

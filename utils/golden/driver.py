@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from utils import errors
-from utils import progress as progress_bar
 from utils.errors import UsageError
-from utils.evals.prompt_files import prepared_path, read_prompts
-from utils.golden import collection, compare, rows
+from utils.evals.speedbench import DEFAULT_DIR, prepared_path, read_prompts
+from utils.golden import collection, compare, lint, registry, rows
 from utils.golden.cells import Cell
-from utils.golden.progress import LOG, MEASURED, Order, Progress
+from utils.golden.ledger import LOG, MEASURED, Ledger, Order
+from utils.progress import Progress as Bar
 from utils.recipes import settings
 from utils.records import Json
 from utils.serving import supervise
@@ -27,7 +27,6 @@ CALLERS = (
     *("MODEL_PATH", "SPEEDBENCH_DIR", "PORT", "ENGINE_VERSION", "SERVER_READY_TIMEOUT_S"),
     "DRY_RUN",
 )
-PROMPTS_DIR = "/tmp/speed_bench_data"
 STOP_S = 10.0
 
 
@@ -39,31 +38,31 @@ def collect(order: Order) -> int:
             configuration can't be used, which the next cells would share.
     """
     _check_prompts(order.row)
-    progress = Progress(order)
-    due = [cell for cell in order.cells if not _kept(progress, cell)]
-    with progress_bar.Progress("collection", len(due), every_s=0) as shown:
+    ledger = Ledger(order)
+    due = [cell for cell in order.cells if not _kept(ledger, cell)]
+    with Bar("collection", len(due), every_s=0) as shown:
         for cell in due:
-            folder = progress.begin(cell)
-            print(f"{cell}: attempt {progress.entry(cell)['attempts']} in {folder}", flush=True)
+            folder = ledger.begin(cell)
+            print(f"{cell}: attempt {ledger.entry(cell)['attempts']} in {folder}", flush=True)
             status = run(order, cell, folder)
             if status == errors.USAGE:
-                raise UsageError(f"{cell}: {progress.last_words(progress.entry(cell))}")
-            print(line(cell, progress.judge(cell)), flush=True)
+                raise UsageError(f"{cell}: {ledger.last_words(ledger.entry(cell))}")
+            print(line(cell, ledger.judge(cell)), flush=True)
             shown.step()
-    return finish(progress)
+    return finish(ledger)
 
 
-def _kept(progress: Progress, cell: Cell) -> bool:
+def _kept(ledger: Ledger, cell: Cell) -> bool:
     """Whether an earlier call measured it, by its record."""
-    if progress.entry(cell)["outcome"] != MEASURED:
+    if ledger.entry(cell)["outcome"] != MEASURED:
         return False
-    entry = progress.judge(cell)
+    entry = ledger.judge(cell)
     print(f"{line(cell, entry)}, kept from an earlier call", flush=True)
     return bool(entry["outcome"] == MEASURED)
 
 
 def _check_prompts(row: rows.Row) -> None:
-    folder = Path(os.environ.get("SPEEDBENCH_DIR") or PROMPTS_DIR)
+    folder = Path(os.environ.get("SPEEDBENCH_DIR") or DEFAULT_DIR)
     prompt_set = row.model.prompt_set
     read_prompts(prepared_path(folder, prompt_set), prompt_set.category)
 
@@ -109,9 +108,9 @@ def line(cell: Cell, entry: Json) -> str:
     return f"{cell}: AL {entry['acceptance_length']:.4f} in {entry['steps']} steps"
 
 
-def finish(progress: Progress) -> int:
+def finish(ledger: Ledger) -> int:
     """Write the candidate, compare it, count what is missing."""
-    order, measured = progress.order, list(progress.measured())
+    order, measured = ledger.order, list(ledger.measured())
     if measured:
         output = order.folder / "candidate" / order.row.golden
         output.unlink(missing_ok=True)
@@ -120,9 +119,11 @@ def finish(progress: Progress) -> int:
             f"python3 -m utils.golden collect {order.row.name}",
             order.model_revision,
         )
-        collection.assemble([progress.record_path(entry) for entry in measured], output, made)
+        collection.assemble([ledger.record_path(entry) for entry in measured], output, made)
         print(f"candidate: {output}")
         print(compare.table(output, order.row.golden))
-    missing = [entry for entry in progress.data["cells"] if entry["outcome"] != MEASURED]
+        for warning in lint.warnings([output], list(registry.read(output))):
+            print(f"warning: {warning}")
+    missing = [entry for entry in ledger.data["cells"] if entry["outcome"] != MEASURED]
     print(f"{len(measured)} cells measured, {len(missing)} not available")
     return errors.NOT_MEASURED if missing else errors.PASS

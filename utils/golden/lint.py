@@ -20,11 +20,16 @@ MIN_RUNS = 2
 def run(folder: Path, goldens: Sequence[Golden]) -> int:
     """Print warnings about a folder's goldens."""
     files = registry.golden_files(folder)
-    warnings = [*_misnamed(goldens), *_dips(goldens), *_unsaid(files), *_other_sampling(goldens)]
-    for warning in warnings:
+    found = warnings(files, goldens)
+    for warning in found:
         print(f"warning: {warning}")
-    print(f"{len(files)} golden files, {len(goldens)} values, {len(warnings)} warnings")
+    print(f"{len(files)} golden files, {len(goldens)} values, {len(found)} warnings")
     return errors.PASS
+
+
+def warnings(files: Sequence[Path], goldens: Sequence[Golden]) -> list[str]:
+    """Of some files and what was read from them."""
+    return [*_misnamed(goldens), *_dips(goldens), *_unsaid(files), *_other_sampling(goldens)]
 
 
 def curves(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from utils.acceptance.argv import option
 from utils.errors import NotMeasured
 from utils.evals.al_record import VERSION, VERSION_KEY
 from utils.golden.registry import ENGINE_DEFAULT, NO_DRAFT_MODEL, Golden, flat_workload
@@ -76,11 +78,22 @@ def differences(record: Json, golden: Golden) -> dict[str, str]:
         names += [name for name in key if name.startswith("sampling.") and name not in golden.key]
     if record[VERSION_KEY] != VERSION:
         names = [name for name in names if key.get(name) is not None]
-    return {
+    found = {
         name: f"golden has {name} {_text(golden.key.get(name))}, the record {_text(key.get(name))}"
         for name in names
         if name != "model" and _plain(name, golden.key.get(name)) != _plain(name, key.get(name))
     }
+    served = revision(record.get("server", {}).get("argv"))
+    if None not in (golden.revision, served) and golden.revision != served:
+        found["model_revision"] = f"golden is of revision {golden.revision}, the record of {served}"
+    return found
+
+
+def revision(argv: Sequence[str] | None) -> str | None:
+    """The commit of the weights by a server's command line: --revision, or a hub cache's folder."""
+    words = argv or ()
+    stored = re.search(r"/snapshots/([0-9a-f]{40})(?:[/ ]|$)", " ".join(words))
+    return option(words, "--revision") or (stored[1] if stored else None)
 
 
 def key_of(record: Json) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def _recipes(given: Sequence[Path]) -> list[Path]:
     missing = [str(path) for path in given if not path.is_file()]
     if missing:
         raise UsageError(f"there is no recipe {' '.join(missing)}")
-    return sorted(path.resolve() for path in given) or sorted(FOLDER.glob("*.sh"))
+    found = sorted(path.resolve() for path in given)
+    return found or sorted(FOLDER.parent.glob("*_node/*.sh"))
 
 
 def lint(recipes: Sequence[Path]) -> int:

@@ -24,7 +24,10 @@ from utils.serving.greedy import FILE as GREEDY
 from utils.verdicts import Outcome, Verdict, exit_status
 
 # What two runs must share, by their plans, beside the cells.
-SAME_PLAN = "model model_prefix precision hw engine topology synthetic_acceptance".split()
+SAME_PLAN = (
+    *("model", "model_prefix", "precision", "hw", "engine"),
+    *("topology", "synthetic_acceptance"),
+)
 SAME_SERVER = ("engine_version", "image")
 SAME_LOAD = ("dataset", "client", "requested")
 OF_SPECULATION = re.compile(r"--spec|-sc\b|--(enable-)?per-request-")

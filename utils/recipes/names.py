@@ -36,6 +36,11 @@ class RecipeName:
         return f"{self.model}_{self.precision}_{self.hw}_{self.engine}{suffix}.sh"
 
     @property
+    def disaggregated(self) -> bool:
+        """Does it take nodes for prefill and decode apart, under Dynamo?"""
+        return self.engine.startswith("dynamo-")
+
+    @property
     def engine_family(self) -> str:
         """Whose flags and metrics apply: Dynamo's workers are the engine's own."""
         return self.engine.removeprefix("dynamo-")

@@ -28,6 +28,8 @@ GPU = (
     {"TP": "4", "EP_SIZE": "4"},
     {"TP": "8", "EP_SIZE": "8", "DP_ATTENTION": "true"},
 )
+# A worker of each role; ROLE says which one a rehearsal looks at.
+NODES = tuple({"TP": "8", "DP_SIZE": "4", "ROLE": role} for role in ("prefill", "decode"))
 REFUSED = "error: topology: "
 _BEGIN, _END = "<speculate>", "</speculate>"
 
@@ -63,7 +65,10 @@ def rehearse_all(recipes: Iterable[Path]) -> list[Rehearsal]:
 
 
 def topologies(recipe: Path) -> tuple[dict[str, str], ...]:
-    return CPU if names.parse(recipe.name).hw == "cpu" else GPU
+    name = names.parse(recipe.name)
+    if name.disaggregated:
+        return NODES
+    return CPU if name.hw == "cpu" else GPU
 
 
 def rehearse(recipe: Path, topology: Mapping[str, str]) -> Rehearsal:
@@ -84,6 +89,7 @@ def rehearse(recipe: Path, topology: Mapping[str, str]) -> Rehearsal:
                 "HARNESS_PYTHON": str(STAND_IN),
                 "REHEARSED_SETTINGS": rehearsed.name,
                 "DRY_RUN": "1",
+                "ROLE": topology.get("ROLE", ""),
             },
             capture_output=True,
             text=True,

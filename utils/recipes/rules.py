@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from utils.acceptance.argv import flag, option
 from utils.acceptance.engines import FORCED_ACCEPTANCE
@@ -19,7 +19,6 @@ Rule = Callable[[Subject], Found]
 
 MOST_LINES = 50
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trt": "TensorRT-LLM"}
-START = ("set -euo pipefail", 'source "$(dirname "$0")/../benchmark_lib.sh"')
 END = ("run_benchmark_serving", "run_eval")
 _NO_FACT = re.compile(
     r"\|\| true|\b(?:curl|jq|awk|sed|trap|while|until|for|function|if|case)\b|python3? -|\(\) *\{"
@@ -31,6 +30,7 @@ _TYPED_N = re.compile(
 _SPECULATIVE = re.compile(r"\bspeculate |\bspeculation_args\b|spec-decode|per-request-metrics")
 _LEFTOVER = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")
 _OTHER_TEMPLATE = ("--chat-template", "--skip-tokenizer-init")
+_DYNAMO = "--dyn-"  # options of Dynamo's own, which no engine knows
 _NO_CACHE = {"vllm": "--no-enable-prefix-caching", "sglang": "--disable-radix-cache"}
 
 
@@ -53,7 +53,9 @@ def header(recipe: Subject) -> Found:
 
 def strict(recipe: Subject) -> Found:
     """Strict mode, then the library, before anything else."""
-    for (number, line), want in zip(recipe.code, START, strict=False):
+    library = "multi_node_lib.sh" if recipe.name.disaggregated else "benchmark_lib.sh"
+    start = ("set -euo pipefail", f'source "$(dirname "$0")/../{library}"')
+    for (number, line), want in zip(recipe.code, start, strict=False):
         if line != want:
             yield number, f"want {want!r} here"
 
@@ -80,7 +82,8 @@ def n_once(recipe: Subject) -> Found:
     for number, line in recipe.code:
         if found := _TYPED_N.search(line):
             yield number, f"{found[0]} is what speculate is for; remove it"
-    if said and any(len(row.speculated) != 1 for row in recipe.served):
+    drafting = [row for row in recipe.served if row.topology.get("ROLE") != "prefill"]
+    if said and any(len(row.speculated) != 1 for row in drafting):
         yield said[0], 'put "${speculation_args[@]}" among the arguments, once'
 
 
@@ -127,25 +130,32 @@ def no_cache(recipe: Subject) -> Found:
 
 
 def address(recipe: Subject) -> Found:
-    """The server takes its model, name and port from the environment and listens on loopback."""
+    """The server takes its model, name and port from the environment and listens on loopback.
+
+    On several nodes Dynamo sees to all of that but the name.
+    """
     for argv in recipe.arguments():
         told = environment(recipe.model.checkpoint(recipe.name.precision))
-        if told["MODEL_PATH"] not in argv:
+        alone = not recipe.name.disaggregated
+        if alone and told["MODEL_PATH"] not in argv:
             yield recipe.line_of("serve"), 'serve the weights of "$MODEL_PATH"'
         for name, value, text in (
             ("--served-model-name", told["MODEL"], '"$MODEL"'),
             ("--port", told["PORT"], '"$PORT"'),
             ("--host", "127.0.0.1", "127.0.0.1"),
         ):
-            if option(argv, name) != value:
+            if (alone or name == "--served-model-name") and option(argv, name) != value:
                 yield recipe.line_of(name), f"want {name} {text}"
 
 
 def reasoning_parser(recipe: Subject) -> Found:
     """Thinking is told from the answer by the parser that models.yaml names."""
-    want = recipe.model.reasoning_parser.get(recipe.name.engine_family)
-    if want and recipe.arguments() and recipe.values("--reasoning-parser") != {want}:
-        yield recipe.line_of("--reasoning-parser"), f"want --reasoning-parser {want}"
+    name, parses = "--reasoning-parser", recipe.name.engine_family
+    if recipe.name.disaggregated:
+        name, parses = "--dyn-reasoning-parser", "dynamo"
+    want = recipe.model.reasoning_parser.get(parses)
+    if want and recipe.arguments() and recipe.values(name) != {want}:
+        yield recipe.line_of(name), f"want {name} {want}"
 
 
 def options(recipe: Subject) -> Found:
@@ -173,10 +183,18 @@ def _checked(recipe: Subject, is_json: bool) -> Found:
             continue  # `versions` says so
         known = catalogue.load(family, version)
         for argv in recipe.arguments():
-            skipped = 3 if family == "vllm" else 2  # the command, and vLLM's model
-            for problem in known.problems(spelling.spell(argv[skipped:], family, version)):
+            # the command, of vLLM its model too, of Dynamo its module
+            skipped = 3 if family == "vllm" or recipe.name.disaggregated else 2
+            words = spelling.spell(_engines_own(argv[skipped:]), family, version)
+            for problem in known.problems(words):
                 if problem.is_json == is_json:
                     yield recipe.line_of(problem.word), problem.text
+
+
+def _engines_own(words: Sequence[str]) -> list[str]:
+    """Without Dynamo's own options, which take one value each."""
+    dynamos = {i for i, word in enumerate(words) if word.startswith(_DYNAMO)}
+    return [word for i, word in enumerate(words) if not {i, i - 1} & dynamos]
 
 
 def versions(recipe: Subject) -> Found:

@@ -31,7 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     command = COMMANDS.get(words[0]) if words else None
-    return command(words[1:]) if command else _render(words)
+    try:
+        return command(words[1:]) if command else _render(words)
+    except ImportError as error:
+        raise UsageError(
+            f"pages and tables need {error.name}, which this Python lacks: run `make setup` and "
+            "use .venv/bin/python; summary.md, comment.md and junit.xml need nothing, and are made"
+        ) from error
 
 
 def _render(words: Sequence[str]) -> int:
@@ -73,7 +79,7 @@ def _compare_with(report: Report, path: Path, options: Options) -> UsageError | 
 
 def _compare(words: Sequence[str]) -> int:
     """Compare run B with A: directories of results or stored runs; A may be a store of them."""
-    from utils.report import baseline, comparison
+    from utils.report import baseline, comparison, terminal
 
     parser = _parser("compare", _compare.__doc__)
     parser.add_argument("a", type=Path, metavar="A")
@@ -82,8 +88,6 @@ def _compare(words: Sequence[str]) -> int:
     options = _options(args)
     run = baseline.load(args.b, options)
     found = comparison.compare(baseline.choose(args.a, run, options), run)
-    from utils.report import terminal
-
     console = _console()
     terminal.changes(found, console)
     console.print(f"against {found.baseline}", markup=False)
@@ -140,16 +144,9 @@ def _append(path: Path, report: Report) -> None:
 
 
 def _write_page(report: Report, output: Path) -> None:
-    try:
-        from utils.report import page, terminal
+    from utils.report import page, terminal
 
-        text = page.render(report)
-    except ImportError as error:
-        raise UsageError(
-            f"report.html needs {error.name}, which this Python lacks; summary.md, comment.md and "
-            f"junit.xml are in {output}: run `make setup`, and render it with .venv/bin/python"
-        ) from error
-    records.write_text(output / "report.html", text)
+    records.write_text(output / "report.html", page.render(report))
     console = _console()
     terminal.show(report, console)
     lines = f"results: {report.directory}\nreport: {output / 'report.html'}, summary.md, junit.xml"

@@ -21,6 +21,7 @@ from utils.report import baseline, measurements, proportion
 LEAST_PAIRS = 5
 LEAST_RUNS = 3
 SHOWN = 5
+HEADS = ("change", "cell", "metric", "before", "after", "by", "noise", "what else differs")
 
 
 class Judgement(str, Enum):
@@ -59,6 +60,13 @@ class Change:
         form = "{:+.1%}" if self.relative else "{:+.4f}"
         told = [form.format(v) for v in (self.change, self.lower, self.upper) if v is not None]
         return f"{told[0]} ({told[1]} to {told[2]})" if len(told) == 3 else "".join(told) or "—"
+
+    def texts(self) -> tuple[str, ...]:
+        """A row under HEADS."""
+        before, after = ("—" if v is None else f"{v:.4f}" for v in (self.before, self.after))
+        cell = f"{self.subject}: {self.cell}"
+        said = (self.judgement.value, cell, self.metric, before, after, self.words())
+        return (*said, self.noise, self.differs)
 
 
 @dataclass(frozen=True)
@@ -197,9 +205,10 @@ def _interval(
 
 def _shift(before: Json, after: Json) -> interval.Shift | None:
     """Of an AL: prompt by prompt where every prompt has its row, else by both standard errors."""
-    old, new, asked = before["rows"], after["rows"], before["protocol"]
-    if len(old) == len(new) == int(asked.get("prompts", 0)):
-        return interval.paired(new, [old], int(asked["num_speculative_tokens"]), LEAST_PAIRS)
+    old, new = before["rows"], after["rows"]
+    if before["rows_are_exact"] and after["rows_are_exact"] and len(old) == len(new):
+        n = int(before["protocol"]["num_speculative_tokens"])
+        return interval.paired(new, [old], n, LEAST_PAIRS)
     se_old, se_new = map(estimate.clustered_standard_error, (old, new))
     if se_old is None or se_new is None or min(len(old), len(new)) < LEAST_PAIRS:
         return None

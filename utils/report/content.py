@@ -68,6 +68,22 @@ class Report:
         """What a reader of the figures must know beside the verdicts."""
         return [note for length in self.lengths for note in _notes(length)]
 
+    @property
+    def positions(self) -> list[tuple[str, str, str, str]]:
+        """Cell, draft position, share of steps accepted there, share given the position before."""
+        return [
+            (length.name, str(position), four(share), four(given))
+            for length in self.lengths
+            for position, (share, given) in enumerate(
+                zip(length.per_position, length.conditional, strict=True), start=1
+            )
+        ]
+
+
+def four(value: float | None) -> str:
+    """A figure as tables show it."""
+    return "—" if value is None else f"{value:.4f}"
+
 
 def gather(directory: Path, options: Options | None = None) -> Report:
     """Judge a directory of results anew and collect what explains the verdicts.
@@ -111,7 +127,7 @@ def _explain(report: Report, job: Job, goldens: Callable[[], Registry]) -> None:
 
 
 def _notes(length: Length) -> Iterator[str]:
-    name = f"{length.job}: {length.cell}" if length.job else length.cell
+    name = length.name
     if length.lower is not None and length.upper is not None:
         yield (
             f"{name}: {length.acceptance_length:.4f}, 95 % interval {length.lower:.4f} to "

@@ -50,7 +50,8 @@ class Length:
     in all that may be compared. provenance: on what.
 
     The rest as in acceptance.estimate.Estimate, None and empty where the record has no figures;
-    rows are (accepted, steps), one a request.
+    rows are (accepted, steps), one a request; exact when there is one for every prompt and they
+    come to the counters' totals.
     """
 
     job: str
@@ -71,8 +72,13 @@ class Length:
     per_position: tuple[float, ...] = ()
     conditional: tuple[float | None, ...] = ()
     rows: tuple[tuple[int, int], ...] = ()
+    rows_are_exact: bool = False
     looks: tuple[Look, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}: {self.cell}" if self.job else self.cell
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,7 @@ def _version_1(length: Length, record: Json) -> Length:
 
 def _recomputed(length: Length, record: Json) -> Length:
     try:
-        rows = al_record.figures(record).rows
+        figures = al_record.figures(record)
         _, _, derived = al_record.rederive(record)
     except HarnessError:
         return replace(length, notes=tuple(_notes(record, ())))
@@ -175,7 +181,9 @@ def _recomputed(length: Length, record: Json) -> Length:
         requests=found.requests_with_steps,
         per_position=found.per_position,
         conditional=found.conditional,
-        rows=rows,
+        rows=figures.rows,
+        rows_are_exact=figures.rows_are_exact
+        and len(figures.rows) == record["workload"]["prompts"],
         notes=tuple(_notes(record, [check.as_json() for check in derived.checks])),
     )
 

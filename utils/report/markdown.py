@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from utils.report.content import Report
+from utils.report.comparison import HEADS
+from utils.report.content import Report, four
 from utils.report.measurements import Speed
 from utils.verdicts import Outcome
 
@@ -68,27 +69,9 @@ def _comparison(report: Report) -> Iterator[Part]:
         yield Part(f"### Not compared with the baseline\n\n{escape(report.not_compared)}")
     if found := report.comparison:
         yield Part(f"### Against the baseline of {escape(found.baseline)}")
-        rows = [
-            (
-                c.judgement.value,
-                f"{c.subject}: {c.cell}",
-                c.metric,
-                _four(c.before),
-                _four(c.after),
-                c.words(),
-                c.noise,
-                c.differs,
-            )
-            for c in found.changes
-        ]
-        heads = ("change", "cell", "metric", "before", "after", "by", "noise", "what else differs")
-        yield _table(heads, rows)
+        yield _table(HEADS, [change.texts() for change in found.changes])
     if found and found.added:
         yield Part("", [f"- not in the baseline: {escape(name)}" for name in found.added])
-
-
-def _four(value: float | None) -> str:
-    return "—" if value is None else f"{value:.4f}"
 
 
 def _more(report: Report) -> Iterator[Part]:
@@ -96,7 +79,7 @@ def _more(report: Report) -> Iterator[Part]:
     if report.replaced:
         lines = (f"- {MARK[r.outcome]} {escape(r.name)} {escape(r.why)}" for r in report.replaced)
         yield Part("### Replaced by later results\n\n", list(lines))
-    if shares := list(_positions(report)):
+    if shares := report.positions:
         yield Part("### Acceptance by position")
         yield _table(("cell", "draft position", "accepted / steps", "given the one before"), shares)
     if report.speeds:
@@ -117,17 +100,9 @@ def _more(report: Report) -> Iterator[Part]:
 
 def _speed(speed: Speed) -> Sequence[str]:
     name = f"{speed.job}: {speed.cell}" if speed.job else speed.cell
-    medians = (_four(speed.latencies.get(what, {}).get("50")) for what in ("ttft", "tpot"))
+    medians = (four(speed.latencies.get(what, {}).get("50")) for what in ("ttft", "tpot"))
     energy = (speed.gpu or {}).get("energy_per_output_token_j")
-    return name, f"{speed.tokens_per_s:.1f}", *medians, _four(energy)
-
-
-def _positions(report: Report) -> Iterator[Sequence[str]]:
-    for length in report.lengths:
-        name = f"{length.job}: {length.cell}" if length.job else length.cell
-        pairs = zip(length.per_position, length.conditional, strict=True)
-        for position, (share, given) in enumerate(pairs, start=1):
-            yield name, str(position), f"{share:.4f}", "—" if given is None else f"{given:.4f}"
+    return name, f"{speed.tokens_per_s:.1f}", *medians, four(energy)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:

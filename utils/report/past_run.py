@@ -69,6 +69,7 @@ def _lengths(report: Report) -> Iterator[Json]:
             "metric": "acceptance_length",
             "value": length.acceptance_length if length.judged else None,
             "rows": [list(row) for row in length.rows],
+            "rows_are_exact": length.rows_are_exact,
             "protocol": dict(length.protocol),
             "provenance": {**_provenance(abouts[length.job]), **length.provenance},
         }
@@ -105,6 +106,7 @@ def _point(about: Json, kind: str, cell: str, outcome: Outcome) -> Json:
         "outcome": outcome.value,
         "samples": None,
         "rows": [],
+        "rows_are_exact": False,
         "provenance": _provenance(about),
     }
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from utils.report.comparison import Comparison
+from utils.report.comparison import HEADS, Comparison
 from utils.report.content import Report
 from utils.verdicts import Outcome
 
@@ -23,17 +23,14 @@ def show(report: Report, console: Console) -> None:
     table = Table("verdict", "cell", "check", "measured", "limits", "source of the limits")
     for row in reversed(report.rows):
         colour = COLOUR[row.outcome]
-        texts = (row.name, row.verdict.check, row.measured, row.limits, row.source)
+        told = (row.name, row.verdict.check, row.measured, row.limits, row.source)
         table.add_row(
-            f"[{colour}]{row.outcome.value.upper()}[/]", *(escape(plain(text)) for text in texts)
+            f"[{colour}]{row.outcome.value.upper()}[/]", *(escape(plain(text)) for text in told)
         )
     console.print(table)
     shares = Table("cell", "draft position", "accepted / steps", "given the one before")
-    for length in report.lengths:
-        pairs = zip(length.per_position, length.conditional, strict=True)
-        for position, (share, given) in enumerate(pairs, start=1):
-            last = "—" if given is None else f"{given:.4f}"
-            shares.add_row(escape(plain(length.cell)), str(position), f"{share:.4f}", last)
+    for texts in report.positions:
+        shares.add_row(*(escape(plain(text)) for text in texts))
     if shares.row_count:
         console.print(shares)
     for note in report.notes:
@@ -51,12 +48,9 @@ def show(report: Report, console: Console) -> None:
 
 def changes(found: Comparison, console: Console) -> None:
     """Print what changed since a baseline, the worst last."""
-    table = Table("change", "cell", "metric", "before", "after", "by", "noise", "what else differs")
+    table = Table(*HEADS)
     for c in reversed(found.changes):
-        before, after = ("—" if v is None else f"{v:.4f}" for v in (c.before, c.after))
-        name = f"{c.subject}: {c.cell}"
-        texts = (c.judgement.value, name, c.metric, before, after, c.words(), c.noise, c.differs)
-        table.add_row(*(escape(plain(text)) for text in texts))
+        table.add_row(*(escape(plain(text)) for text in c.texts()))
     console.print(table)
     for name in found.added:
         console.print(f"not in the baseline: {plain(name)}", markup=False)

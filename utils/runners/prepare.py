@@ -66,13 +66,13 @@ def _staged(cluster: str, model: str) -> str:
 
 
 def check_gpus(asked: Settings, cluster: Cluster) -> int:
-    """GPUs of one node that the topology takes.
+    """GPUs that the topology takes, of one node unless prefill and decode are apart.
 
     Raises:
         UsageError: a node has fewer.
     """
     gpus = int(asked["TP"]) * int(asked["DP_SIZE"])
-    if gpus > cluster.gpus_per_node:
+    if gpus > cluster.gpus_per_node and not asked.name.disaggregated:
         raise UsageError(
             f"TP {asked['TP']} times DP_SIZE {asked['DP_SIZE']} takes {gpus} GPUs, a node of"
             f" {cluster.name} has {cluster.gpus_per_node}"

@@ -24,9 +24,11 @@ PROBE_S = 10  # between two looks at a worker that loads
 
 @dataclass(frozen=True)
 class Launch:
-    """What the launcher adds: job name, image file, the step's command, mounts, its limits."""
+    """What the launcher adds: job name, image file, the step's command, mounts, the cluster."""
 
     name: str
+    partition: str
+    account: str
     image: str
     step: str
     mounts: Sequence[str]
@@ -38,6 +40,8 @@ class Launch:
         """From LAUNCH_… as submit_srt.sh sets them."""
         return cls(
             name=environment["LAUNCH_NAME"],
+            partition=environment["LAUNCH_PARTITION"],
+            account=environment["LAUNCH_ACCOUNT"],
             image=environment["LAUNCH_IMAGE"],
             step=environment["LAUNCH_STEP"],
             mounts=environment["LAUNCH_MOUNTS"].split(","),
@@ -107,7 +111,9 @@ def job(asked: Settings, launch: Launch, roles: Mapping[str, Role]) -> dict[str,
             "precision": asked.name.precision,
         },
         "dynamo": {"install": False},  # the image has it
-        "slurm": {"time_limit": f"{launch.time_limit_min // 60}:{launch.time_limit_min % 60:02}:00"},
+        "slurm": {
+            "time_limit": f"{launch.time_limit_min // 60}:{launch.time_limit_min % 60:02}:00"
+        },
         "sbatch_directives": {"mem": "0"},
         "health_check": {
             "max_attempts": -(-asked["SERVER_READY_TIMEOUT_S"] // PROBE_S),
@@ -122,6 +128,18 @@ def job(asked: Settings, launch: Launch, roles: Mapping[str, Role]) -> dict[str,
     }
 
 
+def cluster(asked: Settings, launch: Launch, root: str | None) -> dict[str, Any]:
+    """srtslurm.yaml, which srtctl looks for where it is called; root: srt-slurm's checkout."""
+    found = {
+        "default_account": launch.account,
+        "default_partition": launch.partition,
+        "gpus_per_node": launch.gpus_per_node,
+        "use_exclusive_sbatch_directive": True,
+        "output_dir": f"{asked['RESULT_DIR']}/srt-slurm",
+    }
+    return found | ({"srtctl_root": root} if root else {})
+
+
 def _mount(text: str) -> tuple[str, str]:
     source, target = text.split(":")[:2]
     return source, target
@@ -129,8 +147,6 @@ def _mount(text: str) -> tuple[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the job: `… -- NAME=value… --option…` for prefill, then for decode."""
-    import yaml
-
     parser = argparse.ArgumentParser(prog="utils.runners.srt", description=main.__doc__)
     parser.add_argument("--recipe", type=Path, required=True)
     parser.add_argument("--prefill-workers", type=int, required=True)
@@ -147,9 +163,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "prefill": Role(args.prefill_workers, args.prefill_gpus, prefill),
         "decode": Role(asked["DP_SIZE"], asked["TP"], decode),
     }
-    text = yaml.safe_dump(job(asked, Launch.of(os.environ), roles), sort_keys=False, width=100)
-    records.write_text(args.output, text)
+    launch = Launch.of(os.environ)
+    written = job(asked, launch, roles)
+    _write(args.output, written)
+    _write(Path(asked["RESULT_DIR"]) / "srt_job.yaml", written)
+    root = os.environ.get("SRTCTL_ROOT")
+    _write(args.output.with_name("srtslurm.yaml"), cluster(asked, launch, root))
     return errors.PASS
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    import yaml
+
+    records.write_text(path, yaml.safe_dump(data, sort_keys=False, width=100))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def _point(bench: Bench, concurrency: int, prompts: Sequence[Prompt]) -> int:
         output = output.with_name(f"{output.stem}_conc{concurrency}.json")
     started, pace = records.utc_now(), Pace(concurrency)
     client.run(load, prompts[number : number + concurrency], bench.target.engine)
-    monitor = gpu_monitor.Monitor(args.server_pid)
+    monitor = gpu_monitor.Monitor(args.server_pid, load.base_url)
     with monitor.running():
         monitor.bracket(0.0)
         answers, speculated, window = _measured(bench, load, prompts[:number], pace)
@@ -152,9 +152,7 @@ def _read_back(bench: Bench, acceptance: Json | None) -> int:
         return errors.PASS
     from utils.golden import export, registry
 
-    golden = export.of_plan(
-        bench.plan, registry.load(registry.FOLDER).goldens, bench.args.thinking
-    )
+    golden = export.of_plan(bench.plan, registry.load(registry.FOLDER).goldens, bench.args.thinking)
     found = acceptance or {"acceptance_length": None, "verify_steps": None}
     verdict = export.read_back(golden, found["acceptance_length"], found["verify_steps"], TASK)
     print(verdict.line(), flush=True)

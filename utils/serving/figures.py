@@ -32,8 +32,8 @@ def summary(answers: Sequence[Answer], duration_s: float, slo: Mapping[str, floa
         "total_output_tokens": tokens,
         "output_tokens_per_s": tokens / duration_s,
         "requests_per_s": len(good) / duration_s,
-        **{name: percentiles([row[name] for row in rows if name in row]) for name in LATENCIES},
-        "chunk_gap_s": percentiles([gap for answer in good for gap in answer.gaps_s]),
+        **{name: spread([row[name] for row in rows if name in row]) for name in LATENCIES},
+        "chunk_gap_s": spread([gap for answer in good for gap in answer.gaps_s]),
         "slo": dict(slo) or None,
         "good_requests": served if slo else None,
         "goodput_requests_per_s": served / duration_s if slo else None,
@@ -58,12 +58,13 @@ def meets(row: Mapping[str, float], slo: Mapping[str, float]) -> bool:
     return all(row[name] <= limit for name, limit in slo.items() if name in row)
 
 
-def percentiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Nearest-rank percentiles; None without values."""
+def spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Mean and nearest-rank percentiles; None without values."""
     if not values:
         return None
     ranked = sorted(values)
-    return {f"p{p}": ranked[max(0, -(-p * len(ranked) // 100) - 1)] for p in PERCENTILES}
+    ranks = {f"p{p}": ranked[max(0, -(-p * len(ranked) // 100) - 1)] for p in PERCENTILES}
+    return {"mean": sum(ranked) / len(ranked), **ranks}
 
 
 def parse_slo(text: str) -> dict[str, float]:

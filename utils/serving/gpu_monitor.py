@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from utils import records
+from utils.acceptance.meter import LOCAL
 from utils.errors import NotMeasured
 from utils.records import Json
 from utils.serving import nvidia_smi
@@ -25,25 +27,37 @@ from utils.serving.supervise import descendants
 INTERVAL_S = 0.5
 LONGEST_GAP_S = 5 * INTERVAL_S
 BRACKET_PATIENCE_S = 4 * INTERVAL_S
+ABSENT = {
+    "no_gpu": "there is no nvidia-smi on this machine",
+    "elsewhere": "the server is on other nodes, whose GPUs can't be seen from here",
+}
 
 
 @dataclass
 class Monitor:
-    """Samples as they come, and what went wrong. server_pid: whose processes are no strangers."""
+    """Samples as they come, and what went wrong.
+
+    server_pid: whose processes are no strangers. base_url: where the server is; GPUs of another
+    node can't be seen from here.
+    """
 
     server_pid: int | None = None
+    base_url: str = "http://127.0.0.1"
     samples: list[Sample] = field(default_factory=list)
-    strangers: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     ours: set[str] = field(default_factory=set)
     problem: str | None = None
-    absent: bool = False
+    absent: str | None = None
 
     @contextmanager
     def running(self) -> Iterator[Monitor]:
         """Sample until the block ends."""
         program = nvidia_smi.program()
-        if program is None:
-            self.absent = True
+        if urlsplit(self.base_url).hostname not in LOCAL:
+            self.absent = "elsewhere"
+        elif program is None:
+            self.absent = "no_gpu"
+        if program is None or self.absent:
             yield self
             return
         self._look(program)
@@ -73,8 +87,7 @@ class Monitor:
             return
         family = descendants(self.server_pid) | {self.server_pid} if self.server_pid else set()
         self.ours |= {process.uuid for process in found if process.pid in family}
-        if self.server_pid:
-            self.strangers |= {str(process) for process in found if process.pid not in family}
+        self.others |= {str(process) for process in found if process.pid not in family}
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout
@@ -95,7 +108,7 @@ class Monitor:
     def report(self, begin_s: float, end_s: float, output_tokens: int) -> Json:
         """What a record says of a window; energy only where it is complete."""
         if self.absent:
-            return {"state": "no_gpu", "reason": "there is no nvidia-smi on this machine"}
+            return {"state": self.absent, "reason": ABSENT[self.absent]}
         by_gpu: dict[str, list[Sample]] = {}
         for sample in self.samples:
             by_gpu.setdefault(sample.uuid, []).append(sample)
@@ -118,7 +131,8 @@ class Monitor:
             "mean_power_w": joules / (end_s - begin_s) if joules is not None else None,
             "counted_by": "processes" if self.ours else "all GPUs",
             "gpus": [gpu(uuid, rows, begin_s, end_s) for uuid, rows in sorted(counted.items())],
-            "strangers": sorted(self.strangers),
+            # A container that shows none of our own processes shows others' by foreign numbers.
+            "strangers": sorted(self.others) if self.ours else None,
         }
 
     def write(self, path: Path) -> None:

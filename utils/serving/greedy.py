@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import requests
 
 FILE = "greedy_outputs.json"
-PROMPTS, OUTPUT_LEN = 16, 128
+PROMPTS, OUTPUT_LEN = 8, 128
 NONE = "none"
 
 

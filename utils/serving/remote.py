@@ -17,7 +17,7 @@ from utils import errors
 from utils.errors import NotMeasured
 from utils.serving import ready
 
-POLL_S = 5.0
+POLL_S = 2.0
 MOST_MISSES = 3  # in a row; a busy front end may be late once
 TIMEOUT_S = 10.0
 

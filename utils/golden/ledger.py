@@ -43,7 +43,7 @@ class Order:
         }
 
 
-class Progress:
+class Ledger:
     """The file, read and written whole; nothing in it is believed without its record."""
 
     def __init__(self, order: Order) -> None:
