@@ -92,8 +92,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("/tmp/specgate_example"))
     parser.add_argument("--prompts", type=int, default=136, help="to train on, at most 136")
     parser.add_argument("--answer-tokens", type=int, default=192)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--every", type=int, default=102, help="optimizer steps between evals")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--every", type=int, default=136, help="optimizer steps between evals")
     parser.add_argument("--eval-prompts", type=int, default=24, help="which training never sees")
     parser.add_argument("--eval-tokens", type=int, default=64)
     return parser.parse_args()
@@ -195,6 +195,7 @@ def new_head(target: torch.nn.Module, embedding: Tensor, rows: list[Row]) -> Eag
     return head
 
 
+@torch.autocast("cpu", dtype=torch.bfloat16)
 def unroll(head: Eagle3Head, embedding: Tensor, row: Row) -> tuple[Tensor, Tensor]:
     """Draft N tokens from every place of a text, as an engine will from one place.
 
@@ -247,7 +248,7 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
-        if (step + 1) % (args.every // 3) == 0:
+        if (step + 1) % max(1, args.every // 4) == 0 or step + 1 == total:
             logging.info(
                 "step %d of %d: loss %.3f, tau_sim %.2f",
                 step + 1,

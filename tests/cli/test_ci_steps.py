@@ -120,8 +120,14 @@ def kept(plan: Path, _: str, results: Path) -> None:
     ],
 )
 def test_what_cannot_be_launched(
-    harm: Any, said: str, plan: tuple[Path, str], tmp_path: Path, capsys: Any
+    harm: Any,
+    said: str,
+    plan: tuple[Path, str],
+    tmp_path: Path,
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(os, "execvpe", lambda *_: pytest.fail("it was launched"))
     harm(*plan, tmp_path / "results")
     where = ("--plan", plan[0], "--cell", plan[1], "--results", tmp_path / "results")
     assert ci("launch", *where) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,22 @@ def collection(tmp_path: Path, prompts: Path) -> Collection:
     return Collection(tmp_path / "c", prompts)
 
 
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, prompts: Path
+) -> tuple[Collection, tuple[int, str]]:
+    """N = 1 and 3, collected without a break; and how that ended."""
+    made = Collection(tmp_path_factory.mktemp("finished") / "c", prompts)
+    return made, made.run("--num-spec-tokens", "1", "3")
+
+
+@pytest.fixture
+def copied(finished: tuple[Collection, tuple[int, str]], collection: Collection) -> Collection:
+    """A copy of it, to go on with."""
+    shutil.copytree(finished[0].folder, collection.folder)
+    return collection
+
+
 def wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 30
     while not condition():
@@ -104,7 +121,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def test_a_killed_collection_goes_on_and_ends_as_an_uninterrupted_one(
-    collection: Collection, tmp_path: Path, prompts: Path
+    collection: Collection, finished: tuple[Collection, tuple[int, str]]
 ) -> None:
     arguments = ("--num-spec-tokens", "1", "3")
     for number, how in (("1", signal.SIGTERM), ("3", signal.SIGKILL)):
@@ -122,32 +139,27 @@ def test_a_killed_collection_goes_on_and_ends_as_an_uninterrupted_one(
     found = collection.cells()
     assert [cell["attempts"] for cell in found.values()] == [2, 2]
     assert (collection.folder / "off_mtp3_run1" / "attempt1" / "collect.log").exists()
-    other = Collection(tmp_path / "other", prompts)
-    assert other.run(*arguments)[0] == 0
-    assert collection.candidate() == other.candidate()
+    assert collection.candidate() == finished[0].candidate()
     lengths = [registry.pooled(e["runs"]) for e in collection.candidate()["entries"]]
     assert lengths == [cell["acceptance_length"] for cell in found.values()]
 
 
-def test_what_is_measured_is_kept_and_more_can_be_asked_for(collection: Collection) -> None:
-    assert collection.run("--num-spec-tokens", "2")[0] == 0
-    status, output = collection.run("--num-spec-tokens", "2", "--repeats", "2")
+def test_what_is_measured_is_kept_and_more_can_be_asked_for(copied: Collection) -> None:
+    status, output = copied.run("--num-spec-tokens", "3", "--repeats", "2")
     assert status == 0, output
-    found = collection.cells()
-    assert [cell["attempts"] for cell in found.values()] == [1, 1]
-    [entry] = collection.candidate()["entries"]
-    assert len(entry["runs"]) == 2
-    assert "2 cells measured, 0 not available" in output
+    assert [cell["attempts"] for cell in copied.cells().values()] == [1, 1, 1]
+    runs = [len(entry["runs"]) for entry in copied.candidate()["entries"]]
+    assert runs == [1, 2]
+    assert "3 cells measured, 0 not available" in output
 
 
-def test_a_kept_cell_is_looked_at_again(collection: Collection) -> None:
-    collection.run("--num-spec-tokens", "2")
-    path = next(collection.folder.glob("*/attempt1/results_*.json"))
+def test_a_kept_cell_is_looked_at_again(copied: Collection) -> None:
+    path = next(copied.folder.glob("off_mtp1*/attempt1/results_*.json"))
     records.write_json(path, {**records.read_json(path), "accepted_tokens": 1})
-    status, output = collection.run("--num-spec-tokens", "2")
+    status, output = copied.run("--num-spec-tokens", "1", "3")
     assert status == 0
     assert "N/A contradicts_itself" in output
-    assert collection.cells()["N=2 run 1"]["attempts"] == 2
+    assert [cell["attempts"] for cell in copied.cells().values()] == [2, 1]
 
 
 def test_cells_that_are_not_available_do_not_stop_the_others(collection: Collection) -> None:
@@ -182,8 +194,11 @@ def test_nothing_measured_is_no_candidate(collection: Collection) -> None:
     assert not (collection.folder / "candidate").exists()
 
 
-def test_the_candidate_is_compared_with_the_committed_curve(collection: Collection) -> None:
-    _, output = collection.run("--num-spec-tokens", "1", "3")
+def test_the_candidate_is_compared_with_the_committed_curve(
+    finished: tuple[Collection, tuple[int, str]],
+) -> None:
+    collection, (status, output) = finished
+    assert status == 0
     assert "against golden_al/smollm2_ngram.yaml:" in output
     assert "off N=1: AL 1." in output
     assert ", new" in output
@@ -213,8 +228,8 @@ def test_what_cannot_work_is_said_before_the_first_server(
     assert (status, words in output) == (2, True), output
 
 
-def test_a_folder_of_another_collection_is_refused(collection: Collection) -> None:
-    assert collection.run("--num-spec-tokens", "1", fakes={"all": {"die": 1}})[0] == 3
+def test_a_folder_of_another_collection_is_refused(copied: Collection) -> None:
+    collection = copied
     status, output = collection.run("--model-revision", "r2")
     assert status == 2
     assert "was begun with another model_revision" in output

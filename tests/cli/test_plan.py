@@ -100,7 +100,8 @@ def test_where_the_weights_are_is_the_launcher_s_to_say(tmp_path: Path) -> None:
 
 def test_every_recipe_can_be_planned_and_every_cell_has_a_name_of_its_own(tmp_path: Path) -> None:
     out = tmp_path / "plan"
-    found = sweep(out, "--concurrencies", "1, 32", "--scenarios", "1024/1024 8192/1024")
+    shapes = ("--scenarios", "1024/1024 8192/1024", "--image", "an/image:1")
+    found = sweep(out, "--concurrencies", "1, 32", *shapes)
     ids = [row["id"] for row in found["cells"]]
     recipes = {row["recipe"] for row in found["cells"]}
     assert len(ids) == len(set(ids)) == 4 * len(recipes)
@@ -122,6 +123,16 @@ def test_a_gpu_cell_names_its_image_and_its_topology(tmp_path: Path) -> None:
     assert (row["launcher"], row["runner"]) == ("runners/launch_b300-nv.sh", "b300-nv")
 
 
+def test_several_nodes_count_and_have_a_list_of_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "plan"
+    arguments = ("--recipes", "dsv4_fp4_gb200_dynamo-vllm_mtp", "--image", "an/image:1")
+    (row,) = sweep(out, *arguments, "--concurrencies", "32")["cells"]
+    assert (row["multinode"], row["estimate"]["gpus"]) == (True, 8 + 8), "prefill and decode"
+    jobs = records.read_json(out / "matrix.json")
+    assert [job["cell"] for job in jobs["multinode"]] == [row["id"]]
+    assert (jobs["canary"], jobs["batch-1"]) == ([], [])
+
+
 def test_another_image_is_not_held_to_a_version(tmp_path: Path) -> None:
     out = tmp_path / "plan"
     arguments = ("--recipes", "dsv4_fp4_b300_vllm", "--concurrencies", "1", "--image", "my/image:1")
@@ -137,8 +148,9 @@ REFUSED = [
         "no recipe is called 'dsv4_fp5_b300*'; did you mean dsv4_fp4",
     ),
     (("--hw", "b30"), "no recipe is for hardware 'b30'; did you mean b300"),
-    (("--recipes", "dsv4_*", "--hw", "cpu"), "by name alone there are dsv4_fp4_b200_sglang"),
+    (("--recipes", "dsv4_*", "--hw", "cpu"), "by name alone there are dsv4_fp4_"),
     (("--recipes", "*_vllm", "--mtp", "on"), "no recipe fits recipes '*_vllm', mtp 'on'"),
+    (("--recipes", "*_gb200_dynamo-vllm"), "has no image for dynamo-vllm"),
 ]
 
 

@@ -215,7 +215,7 @@ def test_rows_of_a_whole_run_are_paired_in_file_order(
     assert status == 0
     assert "shift +0.0%" in verdict.source
     assert "paired over 32 prompts" in verdict.source
-    # What the looks before it could have erred is not spent twice: 0.25 % of 1 % is left.
+    # What the looks before it might err is not spent twice: a quarter of 1 % is left.
     assert "99.5% interval" in verdict.source
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utils.decode_eval import DecodeEvalConfig, resolve_decode_eval_config
+from utils.decode_eval import DecodeEvalConfig, lease, resolve_decode_eval_config
 from utils.decode_eval.snapshot import Snapshot
+from utils.serving import listeners, supervise
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "fakes" / "decode_engine.py"
@@ -82,6 +83,17 @@ def engines(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def worker_of(output: Path) -> int:
+    """The pid of the worker that holds the lease of an output_dir."""
+    held = lease.read(output)
+    assert held
+    return next(
+        pid
+        for pid in supervise.descendants(held.holder.pid)
+        if listeners.parent(pid) == held.holder.pid and "worker.py" in listeners.command(pid)
+    )
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0, what: str = "") -> None:

@@ -145,11 +145,11 @@ def test_several_sets_and_endpoints_and_the_best_snapshot(tmp_path: Path) -> Non
         {"name": "ids", "token_ids_column": "ids", "max_new_tokens": 20, **raw},
     ]
     runner = DecodeEvalRunner(support.config(tmp_path, prompt_sets=sets), support.export)
-    for step, chance in ((0, b"0.2"), (10, b"0.8"), (20, b"0.5")):
+    for step, chance in ((0, b"0.2"), (10, b"0.8")):
         assert runner.maybe_launch(step, b"accept=" + chance)
         assert runner.wait(30)
     found = runner.collect()
-    assert [row["outcome"] for row in found] == ["measured"] * 3
+    assert [row["outcome"] for row in found] == ["measured"] * 2
     first = found[0]
     assert {s["name"]: s["completed"] for s in first["sets"]} == {"chat": 6, "raw": 3, "ids": 3}
     assert first["verify_steps"] == sum(s["verify_steps"] for s in first["sets"])

@@ -12,7 +12,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from tests.decode import support
 from utils import decode_eval
 from utils.decode_eval import DecodeEvalRunner, history, jobs, lease, running
 from utils.errors import NotMeasured
-from utils.serving import listeners, supervise
 
 WEIGHTS = b"accept=0.7 of the draft tokens"
 
@@ -109,26 +108,13 @@ def measures_the_next_boundary(runner: DecodeEvalRunner, step: int) -> None:
     assert row["acceptance_length"] > 1.5
 
 
-def worker_of(
-    runner: DecodeEvalRunner, folder: Path, ready: Callable[[], object] | None = None
-) -> int:
-    """The worker's pid, once its engine runs."""
-    support.until(ready or (folder / "once").exists)
-    held = lease.read(runner.config.folder)
-    assert held
-    return next(
-        pid
-        for pid in supervise.descendants(held.holder.pid)
-        if listeners.parent(pid) == held.holder.pid and "worker.py" in listeners.command(pid)
-    )
-
-
 def test_worker_killed(tmp_path: Path) -> None:
     modes = {"never_ready": True, "ignore_term": True, "daemon": True}
     modes["once"] = str(tmp_path / "once")
     runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
-    os.kill(worker_of(runner, tmp_path), signal.SIGKILL)
+    support.until((tmp_path / "once").exists)
+    os.kill(support.worker_of(runner.config.folder), signal.SIGKILL)
     assert runner.wait(10)
     (row,) = runner.collect()
     assert (row["reason"], row["snapshot"]["size_bytes"]) == ("worker_died", len(WEIGHTS))
@@ -141,7 +127,8 @@ def test_worker_stopped_is_ended_by_the_trainer(tmp_path: Path) -> None:
     modes = {"never_ready": True, "once": str(tmp_path / "once")}
     runner = DecodeEvalRunner(support.config(tmp_path, modes, timeout_s=1.5), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
-    os.kill(worker_of(runner, tmp_path), signal.SIGSTOP)
+    support.until((tmp_path / "once").exists)
+    os.kill(support.worker_of(runner.config.folder), signal.SIGSTOP)
     assert runner.wait(20)
     (row,) = runner.collect()
     assert (row["reason"], support.engines(tmp_path)) == ("timed_out", [])
@@ -190,7 +177,9 @@ def test_disk_full_for_the_export(tmp_path: Path) -> None:
     measures_the_next_boundary(runner, 10)
 
 
-def test_disk_full_for_the_worker_and_the_history(tmp_path: Path) -> None:
+def test_disk_full_for_the_worker_and_the_history(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     runner = DecodeEvalRunner(support.config(tmp_path), support.export)
     old = {**jobs.blank(runner.config, 99, 1), "outcome": "skipped", "reason": "busy"}
     history.append(runner.file, [old] * 8)
@@ -198,16 +187,19 @@ def test_disk_full_for_the_worker_and_the_history(tmp_path: Path) -> None:
         assert runner.maybe_launch(0, WEIGHTS)
         assert runner.wait(20)
         (row,) = runner.collect()
-        assert row["reason"] == "worker_died"
-        assert any("File too large" in line for line in row["log_tail"])
+        assert row["reason"] == "measurement_failed"
+        assert "al_default.json: can't be written (File too large)" in row["error"]
         assert len(history.read(runner.file)) == 8
     assert runner.collect() == []
+    assert caplog.text.count("the history waits to be written") == 1
     assert history.read(runner.file)[8:] == [row]  # written once there is room
     measures_the_next_boundary(runner, 10)
 
 
-@pytest.mark.parametrize("text", ["", '{"step": 0', "[1, 2]", '{"step": 0, "outcome": "measured"}'])
-def test_odd_result(tmp_path: Path, text: str) -> None:
+ODD = ["", '{"step": 0', "[1, 2]", '{"step": 0, "outcome": "measured"}']
+
+
+def test_odd_result(tmp_path: Path) -> None:
     runner = DecodeEvalRunner(support.config(tmp_path), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
     result = tmp_path / "decode_eval" / "step_0" / jobs.RESULT
@@ -215,7 +207,11 @@ def test_odd_result(tmp_path: Path, text: str) -> None:
     held = lease.read(runner.config.folder)
     assert held
     support.until(lambda: not held.holder.alive())
-    result.write_text(text)
+    job = jobs.read(result.parent)
+    for text in ODD:
+        result.write_text(text)
+        found = running.Running(job, held.holder, 0.0).conclude()
+        assert (found["outcome"], found["reason"]) == ("failed", "unreadable_result")
     (row,) = runner.collect()
     assert row["reason"] == "unreadable_result"
     assert runner.collect() == []  # said once
@@ -244,6 +240,7 @@ def test_port_stolen(tmp_path: Path) -> None:
 def test_proxies_and_the_job_are_kept_from_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Launched from a thread that ends: a parent-death signal would come then already."""
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     job = {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "h", "TORCHELASTIC_RUN_ID": "x"}
@@ -253,7 +250,14 @@ def test_proxies_and_the_job_are_kept_from_the_engine(
         monkeypatch.setenv(name, value)
     seen = tmp_path / "environ.json"
     runner = DecodeEvalRunner(support.config(tmp_path, {"environ_to": str(seen)}), support.export)
-    assert runner.maybe_launch(0, WEIGHTS)
+
+    def launch() -> None:
+        assert runner.maybe_launch(0, WEIGHTS)
+        support.until(lease.path(runner.config.folder).exists)  # its supervisor is at work
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    thread.join()
     assert runner.wait(20)
     assert [row["outcome"] for row in runner.collect()] == ["measured"]
     environ = json.loads(seen.read_text())
@@ -279,25 +283,11 @@ def test_equal_failures_open_the_circuit(tmp_path: Path, caplog: pytest.LogCaptu
     assert [row["reason"] for row in runner.collect()][-1] == "export_failed"
 
 
-def test_launched_from_a_thread_that_ends(tmp_path: Path) -> None:
-    """A parent-death signal would come when the thread ends, not when the trainer does."""
-    runner = DecodeEvalRunner(support.config(tmp_path), support.export)
-
-    def launch() -> None:
-        assert runner.maybe_launch(0, WEIGHTS)
-        support.until(lease.path(runner.config.folder).exists)  # its supervisor is at work
-
-    thread = threading.Thread(target=launch)
-    thread.start()
-    thread.join()
-    assert runner.wait(20)
-    assert [row["outcome"] for row in runner.collect()] == ["measured"]
-
-
 def test_the_result_of_another_start_is_not_taken(tmp_path: Path) -> None:
     runner = DecodeEvalRunner(support.config(tmp_path, {"never_ready": True}), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
-    pid = worker_of(runner, tmp_path, ready=lambda: support.engines(tmp_path))
+    support.until(lambda: support.engines(tmp_path))
+    pid = support.worker_of(runner.config.folder)
     row = {**jobs.blank(runner.config, 0, 99), "reason": "x", "error": "y"}
     (tmp_path / "decode_eval" / "step_0" / jobs.RESULT).write_text(json.dumps(row))
     os.kill(pid, signal.SIGKILL)

@@ -52,23 +52,27 @@ def logged(folder: Path) -> list[int]:
 def test_trainer_killed(tmp_path: Path, number: int) -> None:
     modes = {"never_ready": True, "ignore_term": True, "daemon": True}
     modes["once"] = str(tmp_path / "once")
-    output = write_block(tmp_path, modes, on_busy="queue_latest")
+    output = write_block(tmp_path, modes, on_busy="queue_latest", at_end=False, max_failures=2)
     trainer = start(tmp_path, 0, 15, "hold")
     support.until((tmp_path / "once").exists)
     support.until((tmp_path / "holding").exists)
+    if number == signal.SIGKILL:  # and the worker can't see it: the next start must end it
+        os.kill(support.worker_of(output), signal.SIGSTOP)
     trainer.send_signal(number)
     trainer.wait(5)
-    support.until(lambda: support.engines(tmp_path) == [], 10, "the engine outlived its training")
-    support.until(lambda: lease.read(output) is None)
-    train(tmp_path, 16, 17)  # step 0 ran and 10 waited: both are measured now, and the last one
+    if number == signal.SIGTERM:
+        support.until(lambda: support.engines(tmp_path) == [], 10, "the engine outlived training")
+        support.until(lambda: lease.read(output) is None)
+    train(tmp_path, 16, 20)  # step 0 ran and 10 waited: both are measured now, and no failures
     assert story(output) == [
         (0, 1, "abandoned"),
         (10, 1, "abandoned"),
         (0, 2, "measured"),
         (10, 2, "measured"),
-        (17, 2, "measured"),
+        (20, 2, "measured"),
     ]
-    assert logged(tmp_path) == [0, 10, 17]
+    assert logged(tmp_path) == [0, 10, 20]
+    assert support.engines(tmp_path) == []
 
 
 def test_finish_without_the_trainer(tmp_path: Path) -> None:
@@ -139,6 +143,17 @@ def test_a_lease_of_another_process_with_the_same_id_is_void(tmp_path: Path) -> 
     late = {**data, "holder": far, "started": "2020-01-01T00:00:00Z"}
     lease.path(tmp_path).write_text(json.dumps(late))
     assert lease.read(tmp_path) is None
+
+
+def test_a_new_job_leaves_no_old_result(tmp_path: Path) -> None:
+    """Should its worker end without one, the old one must not stand for it."""
+    runner = DecodeEvalRunner(support.config(tmp_path, {"never_ready": True}), support.export)
+    old = tmp_path / "decode_eval" / "step_0" / jobs.RESULT
+    old.parent.mkdir()
+    old.write_text(json.dumps({**jobs.blank(runner.config, 0, 1), "reason": "x", "error": "y"}))
+    assert runner.maybe_launch(0, b"weights")
+    assert not old.exists()
+    runner.shutdown()
 
 
 @pytest.mark.parametrize("jump_s", [-200_000, 200_000])

@@ -78,7 +78,7 @@ def launch(engine: Embedded, prompts: Path, tmp_path: Path) -> Iterator[Launch]:
 
 
 def test_a_real_slurm_runs_the_real_engine_to_a_green_gate(launch: Launch, tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path / "slurm", ["batch_1"])
+    cluster = Cluster(tmp_path / "slurm")
     cluster.folder.mkdir()
     try:
         cluster.start()

@@ -11,7 +11,7 @@ holds the failures as a JSON object:
   refuse_every: of every n-th alone      daemon: a worker that leaves session and parent
   steal: a file to write the port to; serve once <file>.done is there
   once: a file that is made; when it is there already, nothing fails
-  slow_s: seconds of each generation
+  slow_s: seconds of each generation     environ_to: a file to write the environment to
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ SHARED = {
     "mock_server",
     "our_client",
     "replicates",
+    "simulated_runs",
     "small_client",
     "vllm_expand",
 }

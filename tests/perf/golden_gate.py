@@ -1,9 +1,7 @@
 """How often the golden gate errs, in simulated runs whose true shift is known.
 
-A run is 80 prompts with lognormal answer lengths (coefficient of variation 1.38) that accept each
-of 3 drafts with a probability of their own: its logit differs between prompts (0.45) and between
-two runs of one prompt (0.12). Draws are numpy's, every judgement is the gate's own code; the peer
-is a gate that only asks whether the AL lies within ±5 %, on the same draws.
+Every judgement is by the gate's own code; the peer is a gate that only asks whether the AL lies
+within ±5 %, on the same draws.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tests.perf.measure import Line
+from tests.perf.simulated_runs import BETWEEN_RUNS, PROMPTS, Counts, N, draws
 from utils import records
 from utils.acceptance import estimate
 from utils.golden import cell_test, curve, early, interval, registry
@@ -27,13 +25,8 @@ from utils.records import Json
 from utils.verdicts import Outcome
 
 TOLERANCES = records.read_yaml(registry.FOLDER / registry.TOLERANCES, "tolerances")
-PROMPTS, N, ACCEPT, OUTPUT_LEN = 80, 3, 0.70, 4096
-MEAN_TOKENS, CV, CV_OF_A_PROMPT = 924, 1.38, 0.3
-BETWEEN_PROMPTS, BETWEEN_RUNS = 0.45, 0.12
 REPEATS, REPEATS_OF_CURVES = 10_000, 4_000
 RATE, CHANCE = 1.0, 0.3  # percent; the latter where a rule errs exactly as often as it may
-
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -67,7 +60,7 @@ def _new_prompts(draw: np.random.Generator) -> list[Line]:
     """The interval in a record: of other prompts, so with the spread between prompts."""
     true = _mean_al()
     hits = 0
-    for accepted, steps in zip(*_draw(draw, REPEATS, 0.0, runs=1), strict=True):
+    for accepted, steps in zip(*draws(draw, REPEATS, 0.0, runs=1), strict=True):
         rows = _rows(accepted[0], steps[0])
         al, error = _al(rows), estimate.clustered_standard_error(rows)
         assert error is not None
@@ -141,7 +134,7 @@ def _tally(
     log, tally = math.log1p(percent / 100), Tally(runs=repeats)
     ends, order = early.looks(PROMPTS, 1, TOLERANCES), early.order(PROMPTS, TOLERANCES)
     least = TOLERANCES["spread"]["min_pairs"]["value"]
-    for accepted, steps in zip(*_draw(draw, repeats, log, 2, between_runs), strict=True):
+    for accepted, steps in zip(*draws(draw, repeats, log, 2, between_runs), strict=True):
         mine, other = _rows(accepted[0], steps[0]), _rows(accepted[1], steps[1])
         shift = interval.paired(mine, [other], N, least)
         assert shift
@@ -184,7 +177,19 @@ def _curves(draw: np.random.Generator) -> list[Line]:
             Line(f"{name}: inconclusive", none.share(Outcome.INCONCLUSIVE), None, "%"),
             Line(f"{name}, -8%: all wrongly pass", wrong_pass, low.point(True), "%", RATE),
         ]
-    return lines
+    return [*lines, *_one_cell_off(draw, -8.0, 8), *_one_cell_off(draw, -12.0, 8)]
+
+
+def _one_cell_off(draw: np.random.Generator, percent: float, cells: int) -> list[Line]:
+    """What only one draft length has, the curve can't tell from chance."""
+    passed, inside = 0, 0
+    for row in np.exp(draw.normal(0, 0.015, (REPEATS_OF_CURVES, cells, 2))).tolist():
+        off = [percent] + [0.0] * (cells - 1)
+        shifts = [_against_published(2.5, p, *pair) for p, pair in zip(off, row, strict=True)]
+        passed += curve.decide(shifts, TOLERANCES)[0] is Outcome.PASS
+        inside += cell_test.within(shifts[0], TOLERANCES)
+    ours, peer = (100 * count / REPEATS_OF_CURVES for count in (passed, inside))
+    return [Line(f"imported, {cells} cells, one at {percent:+g}%: passes", ours, peer, "%")]
 
 
 def _published(
@@ -212,48 +217,9 @@ def _coverage(name: str, percent: float) -> Line:
     return Line(f"{name}: {percent:.1f}%, off by", abs(percent - 95), None, "points", 2.0)
 
 
-def _draw(
-    draw: np.random.Generator,
-    repeats: int,
-    log: float,
-    runs: int,
-    between_runs: float = BETWEEN_RUNS,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Accepted and steps, each (repeats, runs, prompts); the first run's ALs are shifted by log."""
-    shape = (repeats, runs, PROMPTS)
-    total, own = math.log1p(CV**2), CV_OF_A_PROMPT
-    long = draw.normal(-total / 2, math.sqrt(total - own**2), (repeats, 1, PROMPTS))
-    tokens = np.clip(MEAN_TOKENS * np.exp(long + draw.normal(0, own, shape)), 2, OUTPUT_LEN)
-    logit = math.log(ACCEPT / (1 - ACCEPT)) + draw.normal(0, BETWEEN_PROMPTS, (repeats, 1, PROMPTS))
-    accept = 1 / (1 + np.exp(-logit - draw.normal(0, between_runs, shape)))
-    if log:
-        accept[:, 0] = _accepting(_length(accept[:, 0]) * math.exp(log))
-    steps = np.maximum(tokens / _length(accept), 1).astype(np.int64)
-    accepted, left = np.zeros_like(steps), steps
-    for _ in range(N):
-        left = draw.binomial(left, accept)
-        accepted += left
-    return accepted, steps
-
-
-def _length(accept: Floats) -> Floats:
-    """AL where each of N drafts is accepted with that probability, up to the first that isn't."""
-    return np.asarray(sum(accept**k for k in range(N + 1)))
-
-
-def _accepting(length: Floats) -> Floats:
-    """The probability that gives an AL, by bisection."""
-    low, high = np.zeros_like(length), np.ones_like(length)
-    for _ in range(30):
-        middle = (low + high) / 2
-        below = _length(middle) < length
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.asarray((low + high) / 2)
-
-
 def _mean_al() -> float:
     """The pooled AL of very many prompts."""
-    accepted, steps = _draw(np.random.default_rng(7), 20_000, 0.0, runs=1)
+    accepted, steps = draws(np.random.default_rng(7), 20_000, 0.0, runs=1)
     return float(1 + accepted.sum() / steps.sum())
 
 
@@ -264,7 +230,7 @@ def _golden(rows: Rows, published: bool) -> Golden:
     return Golden("", key, "", False, "", _al(rows), (_al(rows),), None, (tuple(rows),))
 
 
-def _rows(accepted: NDArray[np.int64], steps: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _rows(accepted: Counts, steps: Counts) -> list[tuple[int, int]]:
     return list(zip(accepted.tolist(), steps.tolist(), strict=True))
 
 

@@ -12,9 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.shell.launched import Launched
+    from tests.shell.slurm import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "benchmarks" / "single_node"
@@ -143,3 +147,27 @@ def recipe(tmp_path: Path) -> Iterator[Run]:
     yield run
     for line in run.alive():  # only what a failing test left behind
         os.kill(int(line.split()[0]), signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real Slurm with the partitions that the launchers name."""
+    from tests.shell.slurm import Cluster
+
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def launch(slurm: Cluster, tmp_path: Path) -> Iterator[Launched]:
+    """A launcher whose cluster that is."""
+    from tests.shell.launched import Launched
+
+    launched = Launched(tmp_path, slurm.environment)
+    yield launched
+    launched.end()
+    slurm.ask("scancel", f"--name={launched.job_name()}")

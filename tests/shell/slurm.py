@@ -20,6 +20,7 @@ from pathlib import Path
 from tests import needs
 from tests.shell.conftest import free_port
 
+PARTITIONS = ("batch_1", "batch")  # as the launchers name them
 KILL_WAIT_S = 8  # longer than a recipe takes to stop
 CONFIGURATION = """\
 ClusterName=specgate
@@ -55,7 +56,6 @@ class Cluster:
     """`environment` makes Slurm's commands talk to it."""
 
     folder: Path
-    partitions: Sequence[str]
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -95,7 +95,7 @@ class Cluster:
                 node_port=free_port(),
                 kill_wait=KILL_WAIT_S,
             )
-            + "".join(PARTITION.format(name=name) for name in self.partitions)
+            + "".join(PARTITION.format(name=name) for name in PARTITIONS)
         )
 
     def _run(self, command: Sequence[object]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,50 +14,16 @@ import pytest
 
 from tests.shell.conftest import TWIN
 from tests.shell.launched import Launched
-from tests.shell.slurm import KILL_WAIT_S, Cluster
-
-CLUSTER = "b300-nv"
-PARTITIONS = ("batch_1", "batch")  # as the launchers say it
-EVALS = {"RUN_EVAL": "true", "EVAL_CONCURRENT_REQUESTS": "1 8"}
-SLOW_EVAL: dict[str, Any] = {"lm_eval_run@8": {"linger_s": 120}}
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def launch(slurm: Cluster, tmp_path: Path) -> Iterator[Launched]:
-    launched = Launched(tmp_path, slurm.environment)
-    yield launched
-    launched.end()
-    slurm.ask("scancel", f"--name={launched.job_name()}")
-
-
-def in_eval(launch: Launched, **options: Any) -> subprocess.Popen[bytes]:
-    """A launch that hangs in its second eval point."""
-    run = launch.start(CLUSTER, TWIN.stem, clients=SLOW_EVAL, **EVALS, **options)
-    launch.wait_until(lambda: launch.clients().count("lm_eval_run") == 2)
-    return run
-
-
-def job_of(launch: Launched) -> str:
-    (file,) = launch.runs.glob("specgate-launch.*/job_id")
-    return file.read_text().strip()
-
-
-def nothing_left(launch: Launched, slurm: Cluster) -> None:
-    """No process, no job, no run.env, which may hold a token."""
-    assert launch.alive() == []
-    names = slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%j").split()
-    assert launch.job_name() not in names
-    assert list(launch.runs.glob("specgate-launch.*")) == []
+from tests.shell.launches import (
+    CLUSTER,
+    EVALS,
+    SLOW_EVAL,
+    STUBBORN_EVAL,
+    in_eval,
+    job_of,
+    nothing_left,
+)
+from tests.shell.slurm import KILL_WAIT_S, PARTITIONS, Cluster
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +60,7 @@ def test_a_run_ends_with_its_recipes_status_and_leaves_evidence(
     assert launch.alive() == []
 
 
-@pytest.mark.parametrize("status", [1, 2, 3])
+@pytest.mark.parametrize("status", [1, 3])
 def test_a_verdict_is_handed_on(launch: Launched, status: int) -> None:
     told = {"validate_scores": {"status": status}}
     assert launch.run(CLUSTER, TWIN.stem, clients=told, **EVALS) == status
@@ -121,12 +85,22 @@ def test_a_bad_environment_is_refused_before_an_allocation(
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "status", "clients", "workers"),
+    [
+        (signal.SIGINT, 130, STUBBORN_EVAL, ["stubborn", "daemon"]),
+        (signal.SIGTERM, 143, SLOW_EVAL, ["polite"]),
+    ],
+    ids=["INT", "TERM"],
 )
 def test_a_cancel_of_the_launcher(
-    launch: Launched, slurm: Cluster, number: signal.Signals, status: int
+    launch: Launched,
+    slurm: Cluster,
+    number: signal.Signals,
+    status: int,
+    clients: Any,
+    workers: list[str],
 ) -> None:
-    run = in_eval(launch, engine={"workers": ["stubborn", "daemon"]})
+    run = in_eval(launch, clients, engine={"workers": workers})
     run.send_signal(number)
     time.sleep(0.2)
     run.send_signal(number)
@@ -249,54 +223,3 @@ def test_the_time_limit(
     record = launch.record()
     assert (record["reason"], record["step_status"]) == ("time_limit", 143)
     assert (launch.results / "meta_env.json").exists()
-
-
-DISAGGREGATED = "dsv4_fp4_gb200_dynamo-vllm_mtp"
-
-
-@pytest.fixture
-def nodes(launch: Launched) -> Launched:
-    """Launches of a disaggregated recipe, with srtctl faked: one job, one worker."""
-    launch.in_image()
-    launch.fake("srtctl")
-    launch.environment |= {
-        "IMAGE_DIR": str(launch.folder / "images"),
-        "MODEL": "deepseek-ai/DeepSeek-V4-Pro",
-        "PATH": f"{launch.environment['PATH']}:{Path(sys.executable).parent}",
-        "TP": "8",
-        "DP_SIZE": "1",
-    }
-    return launch
-
-
-def test_a_disaggregated_recipe_measures_inside_its_job(nodes: Launched, slurm: Cluster) -> None:
-    assert nodes.run("gb200-nv", DISAGGREGATED, **EVALS) == 0, nodes.out
-    nothing_left(nodes, slurm)
-    wanted = ["bench", "lm_eval_run", "lm_eval_run", "speedbench_al", "validate_scores", "report"]
-    assert nodes.clients() == wanted
-    log = [json.loads(line) for line in (nodes.folder / "clients.log").read_text().splitlines()]
-    argv = {row["client"]: row["argv"] for row in log}
-    front_end = argv["bench"][argv["bench"].index("--base-url") + 1]
-    assert argv["speedbench_al"][-2:] == ["--metrics-url", f"{front_end}/metrics"]
-    plan = json.loads((nodes.results / "plan.json").read_text())
-    assert (plan["engine"], plan["topology"]["engines"]) == ("dynamo-vllm", 1)
-    assert nodes.record()["reason"] is None
-    assert "JobState=COMPLETED" in (nodes.results / "launch_job.txt").read_text()
-
-
-def test_the_end_of_a_remote_server_is_noticed(nodes: Launched, slurm: Cluster) -> None:
-    run = nodes.start("gb200-nv", DISAGGREGATED, clients=SLOW_EVAL, **EVALS)
-    nodes.wait_until(lambda: nodes.clients().count("lm_eval_run") == 2, 60)
-    os.kill(nodes.pid_of_engine(), signal.SIGKILL)
-    assert run.wait(90) == 3
-    nothing_left(nodes, slurm)
-    assert "the server is gone: http://127.0.0.1" in (nodes.folder / "srt.log").read_text()
-    assert (nodes.record()["step_status"], nodes.record()["reason"]) == (3, None)
-
-
-def test_a_cancel_of_many_nodes(nodes: Launched, slurm: Cluster) -> None:
-    run = nodes.start("gb200-nv", DISAGGREGATED, clients=SLOW_EVAL, **EVALS)
-    nodes.wait_until(lambda: nodes.clients().count("lm_eval_run") == 2, 60)
-    run.send_signal(signal.SIGTERM)
-    assert run.wait(30) == 143
-    nothing_left(nodes, slurm)

@@ -144,7 +144,7 @@ def test_its_own_warm_up_does_not_count(run: Any) -> None:
         ([row(0), row(1)], WHOLE, 0, "2 rows for 3 requests"),
         ([row(0), row(1), row(2)], WHOLE, 1, "status 1 after it had answers"),
         ([row(0), row(1), row(2)], {**WHOLE, "was_cancelled": True}, 0, "cut short"),
-        ([row(0), row(1), row(2)], {}, 0, "cut short"),
+        ([row(0), row(1), row(2)], {**WHOLE, "is_complete": False}, 0, "cut short"),
         ([row(0), row(1), row(2)], None, 0, "can't be read"),
         ([], None, 1, "ended with 1 and sent nothing\n  | a line of its log"),
         (None, None, 1, "profile_export.jsonl can't be read"),

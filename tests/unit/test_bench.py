@@ -48,6 +48,13 @@ def test_nothing_completed_has_no_latency() -> None:
     assert (found["good_requests"], found["goodput_requests_per_s"]) == (0, 0.0)
 
 
+@pytest.mark.parametrize("nothing", [{"completion_tokens": 0}, {"ttft_s": None, "e2e_s": None}])
+def test_an_answer_without_anything_is_a_failure(nothing: dict[str, Any]) -> None:
+    found = figures.summary([answer(1), answer(2, **nothing)], 1.0, {})
+    assert (found["completed"], found["failed"]) == (1, 1)
+    assert found["first_error"] == "an answer without a token"
+
+
 def test_one_token_has_no_time_per_token() -> None:
     found = figures.summary([answer(1, completion_tokens=1)], 1.0, {"tpot_s": 0.001})
     assert found["tpot_s"] is None
@@ -99,8 +106,9 @@ def test_a_long_prompt_takes_few_questions() -> None:
         asked += 1
         return 10 + len(text) // 4
 
-    sized_prompts.build(["some words of a text " * 20], 8192, 4, count)
-    assert asked <= 1 + 4 * 12
+    prompts = sized_prompts.build(["some words of a text " * 20, "others " * 50], 8192, 20, count)
+    assert all(8160 <= count(p.messages[0]["content"]) <= 8192 for p in prompts)
+    assert asked - 20 <= 1 + 20 * 3
 
 
 def test_a_template_longer_than_asked_is_refused() -> None:
@@ -190,6 +198,14 @@ def test_acceptance_that_nobody_knows_has_a_reason(
     assert "status 503" in result["acceptance_problem"]
 
 
+def test_no_step_has_no_acceptance(prompts: Path, plan: Path, tmp_path: Path) -> None:
+    with SpeculatingServer().running() as server:
+        assert run(server, prompts, tmp_path, "--plan", str(plan), "--osl", "1") == 0
+    result = records.read_json(tmp_path / "serving.json")
+    assert result["acceptance"] is None
+    assert result["acceptance_problem"] == "the server speculated in no step"
+
+
 def test_a_base_recipe_has_no_acceptance(prompts: Path, tmp_path: Path) -> None:
     with SpeculatingServer().running() as server:
         assert run(server, prompts, tmp_path) == 0
@@ -218,6 +234,16 @@ def test_a_failing_point_does_not_stop_the_next(prompts: Path, tmp_path: Path) -
     with SpeculatingServer(faults=["fail_20"]).running() as server:
         assert run(server, prompts, tmp_path, concurrency="1 3") == 3
     assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_the_worst_point_decides(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        bench, "_point", lambda _, concurrency, prompts: 3 if concurrency == 1 else 0
+    )
+    with SpeculatingServer().running() as server:
+        assert run(server, prompts, tmp_path, concurrency="1 3") == 3
 
 
 def test_a_server_that_cant_tokenize_is_not_measured(prompts: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.decode.points import failed, measured, one_set
 from utils import errors
 from utils.decode_eval import gate, history, keeping
 from utils.decode_eval.__main__ import main
-from utils.decode_eval.loop import metrics
+from utils.decode_eval.loop import Session, metrics
 from utils.errors import NotMeasured, UsageError
 from utils.records import Json
 
@@ -192,3 +192,31 @@ def test_alarm_when_simulated_and_real_part(
 def test_a_line_is_json_of_its_own(tmp_path: Path) -> None:
     path = points.write(tmp_path, measured(10, one_set(HARD)), failed(20))
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20]
+
+
+class Arriving:
+    """A runner to which results come, and no more."""
+
+    config = points.CONFIG
+
+    def __init__(self, *steps: int) -> None:
+        self.rows = [measured(step, one_set(HARD)) for step in steps]
+
+    def collect(self) -> list[Json]:
+        arrived, self.rows = self.rows, []
+        return arrived
+
+    def maybe_launch(self, *_: object, **__: object) -> bool:
+        return False
+
+
+def test_a_trackers_step_holds_one_point() -> None:
+    """Of two at one step a tracker keeps the last."""
+    logged: list[tuple[int, float]] = []
+
+    def log(values: dict[str, float], step: int) -> None:
+        logged.append((step, values["train/tau_real_step"]))
+
+    session = Session(Arriving(0, 10, 20), log)  # type: ignore[arg-type]
+    assert [len(session.step(step, None)) for step in (30, 31, 31, 32)] == [1, 1, 1, 0]
+    assert logged == [(30, 0), (31, 10), (32, 20)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_a_command_of_ones_own_is_filled_in() -> None:
 def test_unknown_speculation_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown method 'medusa'"):
         words(Draft("medusa", Path("/d"), {}))
+
+
+def test_a_reserved_port_is_the_engines_alone() -> None:
+    """The engine can listen on it, as servers do; the kernel gives it to nobody else."""
+    with serving._reserved(0) as port:
+        with socket.socket() as engine:
+            engine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            engine.bind(("127.0.0.1", port))
+            engine.listen()
+            with pytest.raises(UsageError, match=f"PORT {port} is in use"), serving._reserved(port):
+                pytest.fail("a port in use was reserved")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
 
 
 @pytest.mark.parametrize(("devices", "want"), [("cpu", ""), ("6,7", "6,7")])

@@ -345,6 +345,16 @@ def test_without_counts_two_standard_errors_must_fit(steps: int, outcome: Outcom
     assert verdict.outcome is outcome
 
 
+def test_early_means_nothing_in_a_version_1_file() -> None:
+    assert judge(version_1(early={"looks": []})).verdict.outcome is Outcome.PASS
+
+
+def test_a_mark_of_early_stopping_without_a_number_of_requests_is_a_whole_run() -> None:
+    record = version_2(early={"looks": [], "undecidable": "x"})
+    assert "requests" not in record["workload"]
+    assert judge(record, MEASURED).verdict.outcome is Outcome.PASS
+
+
 def test_what_a_record_does_not_say_is_called_none() -> None:
     record = version_2(speculation={"method": None})
     assert "golden has method mtp, the record none" in reason(record, MEASURED)

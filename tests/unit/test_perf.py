@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,25 @@ def test_cost_is_that_of_the_command_alone(tmp_path: Path) -> None:
 def test_an_unknown_bench_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["nothing"]) == 2
     assert "cold_start" in capsys.readouterr().out
+
+
+def test_the_simulated_gate_draws_the_shift_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import numpy as np
+
+    from tests.perf import golden_gate, simulated_runs
+
+    accepted, steps = simulated_runs.draws(np.random.default_rng(1), 400, math.log(0.92), runs=2)
+    lengths = 1 + accepted.sum(axis=(0, 2)) / steps.sum(axis=(0, 2))
+    assert lengths[0] / lengths[1] == pytest.approx(0.92, abs=0.005)
+    per_run = steps.sum(axis=2)
+    assert per_run.mean() == pytest.approx(28_000, rel=0.15)  # as in published runs: 28k to 47k
+
+    monkeypatch.setattr(golden_gate, "REPEATS", 40)
+    monkeypatch.setattr(golden_gate, "REPEATS_OF_CURVES", 20)
+    lines = golden_gate.run()
+    names = [line.name for line in lines]
+    assert len(set(names)) == len(names)
+    limits = {line.name: line.limit for line in lines}
+    assert limits["no shift: wrong fail"] == limits["early, -8%: wrong pass"] == 1.0

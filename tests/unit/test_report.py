@@ -396,6 +396,19 @@ def test_every_figure_has_its_own_verdict(tmp_path: Path, golden: Path) -> None:
     assert [(one.outcome, one.samples) for one in report.scores] == [(Outcome.FAIL, 1319)]
 
 
+def test_the_way_to_an_early_decision_is_shown(tmp_path: Path, golden: Path) -> None:
+    error = {"error_rate": 0.001, "standard_error": 0.02}
+    looks = [
+        {"prompts": 40, "log_ratio": -0.01, "outcome": "go_on", **error},
+        {"prompts": 80, "log_ratio": -0.002, "outcome": "pass", **error},
+    ]
+    early = {"looks": looks, "undecidable": None}
+    report_dirs.job(tmp_path / "a", early=early, workload={"requests": 80})
+    report = gather(tmp_path / "a", golden)
+    assert [look.prompts for look in report.lengths[0].looks] == [40, 80]
+    assert "40 prompts go on, 80 prompts pass" in page.render(report)
+
+
 # --- downloads
 
 

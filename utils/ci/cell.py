@@ -60,7 +60,7 @@ def launch(plan: Path, cell: str, results: Path) -> NoReturn:
     here, wanted = commit.commit(ROOT), read(plan)["commit"]
     if here != wanted:
         raise UsageError(f"the plan is of commit {wanted}, this checkout is at {here}")
-    if False:
+    if results.exists() and any(results.iterdir()):
         raise UsageError(f"{results} holds files of something else; name a new folder")
     results.mkdir(parents=True, exist_ok=True)
     planned = (plan / CELLS / cell / PLAN).absolute()

@@ -37,8 +37,8 @@ class Recovered:
 
 def recover(config: DecodeEvalConfig, rows: Sequence[Json]) -> Recovered:
     """Read the state from the store: nothing is measured twice, and nothing is lost."""
-    seen = {(row["step"], row["attempt"]): row["reason"] for row in rows}
-    held = lease.read(config.folder)
+    seen = {(row["step"], row["attempt"]): row["reason"] or row["outcome"] for row in rows}
+    held = _held(config)
     cut: list[Job] = []
     found = Recovered(attempt=1 + max((row["attempt"] for row in rows), default=0))
     for step, folder in jobs.steps(config.folder):
@@ -48,13 +48,13 @@ def recover(config: DecodeEvalConfig, rows: Sequence[Json]) -> Recovered:
             jobs.remove_weights(folder)  # an export that was cut short
             continue
         found.attempt = max(found.attempt, job.attempt + 1)
-        reason = seen.get((step, job.attempt), "")
-        if held and held.step == step:
-            found.running = Running.adopt(held, job)
-        elif reason == CUT_OFF or (reason == "" and not (folder / jobs.RESULT).exists()):
+        known = seen.get((step, job.attempt))
+        if held and held.job.step == step:
+            found.running = held
+        elif known == CUT_OFF or (known is None and not (folder / jobs.RESULT).exists()):
             cut += [job] if job.snapshot.folder.exists() else []
-            found.news += [] if reason else [_abandoned(job)]
-        elif reason == "":
+            found.news += [] if known else [_abandoned(job)]
+        elif known is None:
             found.news.append(_arrived(job))
     me = lease.Process.of(os.getpid())
     found.again = [
@@ -63,6 +63,18 @@ def recover(config: DecodeEvalConfig, rows: Sequence[Json]) -> Recovered:
     for job in found.again:
         job.write()
     return found
+
+
+def _held(config: DecodeEvalConfig) -> Running | None:
+    """An eval that still runs; one that was to end with its training, which is dead, ends now."""
+    held = lease.read(config.folder)
+    if held is None:
+        return None
+    running = Running.adopt(held, jobs.read(jobs.folder(config.folder, held.step)))
+    if running.job.config.on_trainer_exit == "kill" and not running.job.trainer.alive():
+        running.stop()
+        return None
+    return running
 
 
 def _abandoned(job: Job) -> Json:

@@ -71,7 +71,7 @@ def draw(rows: Sequence[Json]) -> Figure:
         first, *others = figure.subplots(1, 1 + len(sets))
         _lengths(first, points, sets)
         _gaps(first, rows)
-        first.legend(loc="upper left", fontsize=8)
+        first.legend(loc="best", fontsize=8)
         for axes, name in zip(others, sets, strict=True):
             _positions(axes, points, name)
     return figure
@@ -117,7 +117,9 @@ def _lengths(axes: Axes, points: Sequence[Json], sets: Sequence[str]) -> None:
         )
     simulated = [(row["step"], row["tau_sim"]) for row in points if row["tau_sim"] is not None]
     if simulated:
-        axes.plot(*zip(*simulated, strict=True), linestyle="--", color="#777777", label="tau_sim")
+        axes.plot(
+            *zip(*simulated, strict=True), ls="--", marker=".", color="#777777", label="tau_sim"
+        )
     axes.set_xlabel("optimizer step")
     axes.set_ylabel(f"acceptance length, N = {points[-1]['num_speculative_tokens']}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +18,20 @@ from utils.serving import launch
 
 MIN_FREE_BYTES = 1 << 30
 PROBE_TIMEOUT_S = 20.0
+WORKER_IMPORTS = ("aiohttp", "jsonschema", "prometheus_client", "requests", "yaml")
 VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 Check = Callable[[DecodeEvalConfig], str]
 
 
 def quick() -> dict[str, Check]:
     """Checks that cost milliseconds: each says what is in order, or raises HarnessError."""
-    return {"output_dir": _output_dir, "engine": _engine, "devices": _devices, "lease": _lease}
+    return {
+        "output_dir": _output_dir,
+        "worker": _worker,
+        "engine": _engine,
+        "devices": _devices,
+        "lease": _lease,
+    }
 
 
 def thorough() -> dict[str, Check]:
@@ -57,6 +66,15 @@ def _output_dir(config: DecodeEvalConfig) -> str:
             f"{config.folder} has {free / 1e9:.1f} GB left, less than {MIN_FREE_BYTES / 1e9:.1f}"
         )
     return f"{config.folder} can be written, {free / 1e9:.0f} GB are free"
+
+
+def _worker(_: DecodeEvalConfig) -> str:
+    """The worker runs in training's own Python."""
+    if absent := [name for name in WORKER_IMPORTS if importlib.util.find_spec(name) is None]:
+        raise UsageError(
+            f"{sys.executable} lacks {', '.join(absent)}, which the worker needs: pip install them"
+        )
+    return f"{sys.executable} has what the worker needs"
 
 
 def _engine(config: DecodeEvalConfig) -> str:

@@ -106,7 +106,8 @@ class Target:
 
     def forget(self, length: int) -> None:
         """Keep the first `length` tokens alone."""
-        self.cache.crop(length)
+        if surplus := self.cache.get_seq_length() - length:
+            self.cache.crop(-surplus)
         self.features = self.features[:length]
 
 

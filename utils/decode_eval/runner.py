@@ -47,19 +47,18 @@ class DecodeEvalRunner:
         self._arrived: list[Json] = []
         self._unwritten: list[Json] = []
         self._failures: list[str] = []
-        self._said_tripped = False
+        self._said_tripped = self._said_full = False
         self._latest: Job | None = None
         rows = history.read(self.file)
         found = keeping.recover(config, rows)
         self.attempt, self._running, self._again = found.attempt, found.running, found.again
         for row in found.news:
             self._record(row, keep=row["reason"] == keeping.ABANDONED)
-        pending = [job.step for job in self._again]
         if self._running:
             log.info("decode_eval: step %d is still being measured", self._running.job.step)
-            pending.append(self._running.job.step)
-        measured = [row["step"] for row in history.measured([*rows, *found.news])]
-        self._known = {*measured, *pending}
+        pending = [*self._again, *([self._running.job] if self._running else [])]
+        self._known = {row["step"] for row in history.measured([*rows, *found.news])}
+        self._known.update(job.step for job in pending)
         self._cadence = Cadence.of(config, self._known)
 
     @property
@@ -219,11 +218,14 @@ class DecodeEvalRunner:
         self._record({**row, "reason": reason, "error": text}, keep=keep)
 
     def _record(self, row: Json, *, keep: bool = False) -> None:
-        """One result: into the log, the history and what collect() returns next."""
+        """One result: into the log, the history and what collect() returns next.
+
+        keep: its weights, for it came to nothing through no fault of its own.
+        """
         keeping.say(self.config, row)
         if row["outcome"] == history.MEASURED:
             self._failures.clear()
-        else:
+        elif not keep:
             self._failures.append(row["reason"])
         self._arrived.append(row)
         self._unwritten.append(row)
@@ -240,6 +242,9 @@ class DecodeEvalRunner:
         try:
             history.append(self.file, self._unwritten)
         except (OSError, HarnessError) as error:
-            log.warning("decode_eval: the history waits to be written: %s", error)
+            if not self._said_full:
+                log.warning("decode_eval: the history waits to be written: %s", error)
+            self._said_full = True
             return
         self._unwritten.clear()
+        self._said_full = False

@@ -102,13 +102,12 @@ def gather_state_dict(model: Any) -> dict[str, Any]:
 
 def unwrapped(model: Any) -> Any:
     """The model below DistributedDataParallel, DataParallel and torch.compile."""
-    from torch._dynamo import OptimizedModule
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     while True:
         if isinstance(model, DataParallel | DistributedDataParallel):
             model = model.module
-        elif isinstance(model, OptimizedModule):
+        elif hasattr(model, "_orig_mod"):  # importing torch.compile's class takes seconds
             model = model._orig_mod
         else:
             return model

@@ -84,8 +84,9 @@ def against(found: Figures, golden: Golden, tolerances: Json) -> Shift | None:
     of the golden; else, for a workload of the published size, an assumed one.
     """
     spread, al, reference = tolerances["spread"], found.acceptance_length, golden.acceptance_length
-    runs = [run for run in golden.rows if len(run) == len(found.rows)]
-    if runs and found.rows_are_exact:
+    whole = golden.key["prompts"]
+    runs = [run for run in golden.rows if len(run) == whole]
+    if runs and len(found.rows) == whole and found.rows_are_exact:
         n, least = golden.key["num_speculative_tokens"], spread["min_pairs"]["value"]
         if shift := interval.paired(found.rows, runs, n, least):
             return replace(shift, measured=al, reference=reference)

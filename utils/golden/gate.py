@@ -59,7 +59,7 @@ def judge(record: Json, goldens: Registry) -> Judgement:
         golden = match.find(
             record, goldens.goldens, goldens.tolerances["sample"]["min_share"]["value"]
         )
-        if record.get("early"):
+        if found.version == al_record.VERSION and "early" in record:
             return _sequential(record, found, golden, goldens.tolerances)
         _enough_steps(record["num_speculative_tokens"], found.steps, golden, goldens.tolerances)
     except NotMeasured as error:
@@ -98,7 +98,8 @@ def _sequential(record: Json, found: Figures, golden: Golden, tolerances: Json) 
     Raises:
         NotMeasured: it stopped where nothing was decided.
     """
-    sent, planned = record["workload"]["requests"], record["workload"]["prompts"]
+    planned = record["workload"]["prompts"]
+    sent = record["workload"].get("requests", planned)
     ends = early.looks(planned, record["workload"]["concurrency"], tolerances)
     looks = early.path(found.rows, ends, golden, tolerances) if found.rows_are_exact else []
     last = looks[-1] if looks else None

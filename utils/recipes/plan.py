@@ -109,7 +109,7 @@ def _row(cell: Cell) -> Json:
         "launcher": f"runners/{cell.hardware['launcher']}",
         "runner": cell.hardware["runner"],
         "embedded_engine": cell.hardware["embedded_engine"],
-        "multinode": cell.settings.recipe.parent.name == "multi_node",
+        "multinode": cell.settings.name.disaggregated,
     }
 
 

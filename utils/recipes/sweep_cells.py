@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,7 @@ from utils.recipes.subject import Subject
 from utils.records import Json
 
 SWEEPS_FILE = ROOT / "benchmarks" / "sweeps.yaml"
+_PREFILL = re.compile(r"^serve_disaggregated (?P<workers>\d+) (?P<gpus>\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ class Cell:
 
     @property
     def gpus(self) -> int:
+        """Those held; of a disaggregated recipe, its prefill workers' too."""
         if self.settings.name.hw == "cpu":
             return 0
-        return int(self.settings["TP"] * self.settings["DP_SIZE"])
+        said = _PREFILL.search(self.settings.recipe.read_text(encoding="utf-8"))
+        prefill = int(said["workers"]) * int(said["gpus"]) if said else 0
+        return int(self.settings["TP"] * self.settings["DP_SIZE"]) + prefill
 
     @property
     def id(self) -> str:
@@ -115,16 +120,21 @@ def _topology(recipe: Path, known: Json) -> dict[str, str]:
 def _image(recipe: Path, known: Json) -> dict[str, str]:
     """The image by the header's newest version; a server of another one is refused."""
     subject = Subject(recipe, ())
+    engine = subject.name.engine
+    if engine not in known["images"]:
+        raise UsageError(f"{SWEEPS_FILE} has no image for {engine} ({recipe.stem}): give --image")
     if not subject.versions:
         raise UsageError(f"{recipe.stem}: its header names no version of its engine")
     version = max(subject.versions, key=names.version_key)
-    image: str = known["images"][subject.name.engine_family]
+    image: str = known["images"][engine]
     return {"IMAGE": image.replace("{version}", version), "ENGINE_VERSION": version}
 
 
 def _speculated(recipe: Path, environment: Mapping[str, str]) -> list[str]:
     """What the recipe says to speculate: method, N, key=value."""
     topology = {key: environment[key] for key in ("TP", "EP_SIZE", "DP_ATTENTION")}
+    if names.parse(recipe.name).disaggregated:
+        topology["ROLE"] = "decode"  # whose drafts are accepted
     shown = rehearsal.rehearse(recipe, topology)
     if shown.error:
         raise UsageError(f"{recipe.stem} with {shown.label}: {shown.error}")

@@ -1,4 +1,4 @@
-"""What runs a launch's step, Slurm or docker: how to stop it, to ask what is left of it, and why."""
+"""What runs a launch's step, Slurm or docker: how to stop it, and to ask what became of it."""
 
 from __future__ import annotations
 

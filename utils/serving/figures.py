@@ -10,6 +10,7 @@ from utils.records import Json
 
 PERCENTILES = (50, 90, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+NOTHING = "an answer without a token"
 
 
 def summary(answers: Sequence[Answer], duration_s: float, slo: Mapping[str, float]) -> Json:
@@ -26,7 +27,7 @@ def summary(answers: Sequence[Answer], duration_s: float, slo: Mapping[str, floa
         "requested": len(answers),
         "completed": len(good),
         "failed": len(answers) - len(good),
-        "first_error": next((a.error for a in answers if a.error), None),
+        "first_error": next((a.error or NOTHING for a in answers if not measured(a)), None),
         "duration_s": duration_s,
         "total_input_tokens": sum(answer.prompt_tokens or 0 for answer in good),
         "total_output_tokens": tokens,
@@ -41,7 +42,8 @@ def summary(answers: Sequence[Answer], duration_s: float, slo: Mapping[str, floa
 
 
 def measured(answer: Answer) -> bool:
-    return answer.ok and answer.ttft_s is not None and answer.e2e_s is not None
+    timed = answer.ttft_s is not None and answer.e2e_s is not None
+    return answer.ok and timed and bool(answer.completion_tokens)
 
 
 def latencies(answer: Answer) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A server on other nodes: wait until it answers with all its workers, then watch it.
 
-`wait` is a client like any other. `watch` lives as long as the server does, so that a recipe notices
-the end of a server whose processes it can't see.
+`wait` is a client like any other. `watch` lives as long as the server does, so that a recipe
+notices the end of a server whose processes it can't see.
 """
 
 from __future__ import annotations

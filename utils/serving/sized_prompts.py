@@ -18,13 +18,15 @@ from utils.errors import NotMeasured
 
 KIND = "text"
 AT_ONCE = 8
+SLACK = 250  # of so many tokens one may be missing; the gate allows five times as much
+GUESS = 3.0  # characters a token, until the first prompt has told
 Count = Callable[[str], int]
 
 
 def build(texts: Sequence[str], length: int, number: int, count: Count) -> list[Prompt]:
-    """So many prompts of `length` tokens as the server renders them.
+    """So many prompts of `length` tokens as the server renders them, or one in 250 less.
 
-    count: rendered tokens of one user message.
+    count: rendered tokens of one user message; a long benchmark asks it ten thousand times.
 
     Raises:
         NotMeasured: the server can't tokenize, or the template alone is longer than asked.
@@ -32,39 +34,49 @@ def build(texts: Sequence[str], length: int, number: int, count: Count) -> list[
     empty = count("")
     if empty >= length:
         raise NotMeasured(f"ISL={length} is not more than the chat template's {empty} tokens")
+    first = _cut(texts, length, 0, empty, count, GUESS)
+    rate = len(first) / (length - empty)
+
+    def cut(i: int) -> str:
+        return _cut(texts, length, i, empty, count, rate)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        contents = list(pool.map(lambda i: _cut(texts, length, i, empty, count), range(number)))
+        contents = [first, *pool.map(cut, range(1, number))]
     return [
         Prompt(f"serving/{i}", ({"role": "user", "content": content},))
         for i, content in enumerate(contents)
     ]
 
 
-def _cut(texts: Sequence[str], length: int, number: int, empty: int, count: Count) -> str:
-    """The longest text that fits, its start of its own; between characters, not between words.
+def _cut(
+    texts: Sequence[str], length: int, number: int, empty: int, count: Count, rate: float
+) -> str:
+    """Text of its own that fits, cut between characters: between words, short ones lack percents.
 
-    The number makes each one unique. Tokens grow nearly evenly with characters, so where the
-    last two counts point is tried first, and the middle only when that did not halve what is left.
+    The number makes each one unique. rate: characters a token; where it and the last counts point
+    is tried first, and the middle only when that did not halve what is left.
     """
-    low, at_low = 0, empty
-    high, text = 0, f"Request {number}."
-    turn = number
-    while (at_high := count(text)) <= length:
-        low, at_low = len(text), at_high
-        share = (length - empty) / max(at_high - empty, 1)
-        wanted = max(int(len(text) * share * 1.05), len(text) + 1)
+    enough = length - length // SLACK
+    text, turn = f"Request {number}.", number
+    low, at_low, wanted = 0, empty, (length - empty) * rate
+    while True:
         while len(text) < wanted:
             text += " " + " ".join(texts[turn % len(texts)].split())
             turn += 1
-    high = len(text)
+        high = len(text) if low else min(len(text), max(int(wanted), 1))
+        at_high = count(text[:high])
+        if at_high > length:
+            break
+        if at_high >= enough:
+            return text[:high]
+        low, at_low = high, at_high
+        wanted = max(high * 1.05 * (length - empty) / max(at_high - empty, 1), high + 1.0)
     halve = False
-    while high - low > 1:
+    while high - low > 1 and at_low < enough:
         before = high - low
-        if halve:
-            middle = (low + high) // 2
-        else:
-            share = (length + 0.5 - at_low) / (at_high - at_low)
-            middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
+        share = (length + 0.5 - at_low) / (at_high - at_low)
+        middle = (low + high) // 2 if halve else low + int(share * before)
+        middle = min(max(middle, low + 1), high - 1)
         if (found := count(text[:middle])) <= length:
             low, at_low = middle, found
         else:
