@@ -40,6 +40,7 @@ from utils.decode_eval.loop import Session, session
 from utils.embedded_engine import layout
 
 N = 3
+EVAL_TIMEOUT_S = 300.0
 DRAFT_VOCABULARY = 2048
 LEARNING_RATE = 1e-3
 WARM_UP_STEPS = 20
@@ -123,9 +124,8 @@ def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig
         "prompt_column": "prompt",
         "num_prompts": args.eval_prompts,
         "max_new_tokens": args.eval_tokens,
-        "on_busy": "queue_latest",
         "keep_weights": "best",
-        "timeout_s": 300,
+        "timeout_s": EVAL_TIMEOUT_S,
     }
     config = resolve_decode_eval_config(block, training_devices=())
     assert config is not None
@@ -265,6 +265,8 @@ def show(evals: Session, step: int, head: Eagle3Head, embedding: Tensor, unseen:
     """Tell decode eval of a step; where one is due, with the simulated length beside it."""
     tau_sim = None
     if evals.runner and evals.runner.due(step):
+        # Any other training takes far longer than an eval; this one would outrun its own curve.
+        evals.runner.wait(EVAL_TIMEOUT_S)
         tau_sim = float(sum(unroll(head, embedding, row)[1] for row in unseen) / len(unseen))
     evals.step(step, head, tau_sim=tau_sim)
 

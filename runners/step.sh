@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# The step of a launch, in its container: step.sh RUN_DIR RECIPE. Takes run.env, leaves the recipe's
-# exit status, and nothing alive.
+# The step of a launch, in its container: step.sh RUN_DIR RECIPE. Takes run.env, looks whether the
+# node is fit, runs the recipe; leaves its exit status, and nothing alive.
 set -euo pipefail
 
 run_dir=$1 recipe=$2
-printf 'running\n' >"$run_dir/phase"
+root=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd)
 set -a
 # shellcheck source=/dev/null # made by utils/runners/prepare.py
 source "$run_dir/run.env"
 set +a
-exec "$HARNESS_PYTHON" -I "${BASH_SOURCE[0]%/*}/../utils/serving/supervise.py" --grace-s 6 \
+rm -- "$run_dir/run.env" # a token may be in it, and the launcher may be killed
+if [[ $recipe != */multi_node/* ]]; then # whose workers are elsewhere
+  printf 'doctor\n' >"$run_dir/phase"
+  status=0
+  env PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON" -m utils.recipes doctor \
+    "$recipe" || status=$?
+  ((status == 0 || status == 3)) || exit "$status" # 3: something couldn't be looked at
+fi
+printf 'running\n' >"$run_dir/phase"
+exec "$HARNESS_PYTHON" -I "$root/utils/serving/supervise.py" --grace-s 6 \
   --status-file "$run_dir/status" -- bash "$recipe"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli import checkout
+from tests.decode import points
 from tests.shell.conftest import free_port
 from utils import records
 from utils.ci import actions, shell
@@ -197,6 +198,40 @@ def test_what_the_twin_cannot_do_is_refused_by_name(
     status, output = dispatch(own_tree, tmp_path / "work")
     assert status == 2, output
     assert said in output
+
+
+@pytest.mark.parametrize(("floor", "status", "said"), [("1.5", 0, "PASS"), ("2.5", 1, "FAIL")])
+def test_a_training_run_is_judged_from_its_artifact(
+    floor: str, status: int, said: str, tree: Path, tmp_path: Path
+) -> None:
+    history = tmp_path / "earlier" / "artifacts" / "training" / "out" / "history.jsonl"
+    history.parent.mkdir(parents=True)
+    row = points.measured(10, points.one_set([(20 + i % 3, 20) for i in range(32)]))
+    history.write_text(json.dumps(row) + "\n")
+    inputs = ("history=out", f"floor={floor}", "artifact=training", f"run-id={tmp_path}/earlier")
+    twin = checkout.twin(tree, tmp_path / "work", *inputs, workflow="decode-eval")
+    output, _ = twin.communicate(timeout=120)
+    assert twin.returncode == status, output
+    assert f"\n{said} " in output
+
+
+def test_a_golden_is_collected_and_by_default_not_proposed(tree: Path, tmp_path: Path) -> None:
+    inputs = ("collection=smollm2", "runner=here", "hardware=cpu", "num-spec-tokens=2 3")
+    twin = checkout.twin(tree, tmp_path / "work", *inputs, workflow="speedbench-al", DRY_RUN="1")
+    output, _ = twin.communicate(timeout=120)
+    lengths = re.findall(r'"--num-spec-tokens", "(\d)"', output)
+    assert lengths == ["2", "3"]
+    assert "no files were found" in output, "a dry run measures nothing, and that is red"
+    assert (twin.returncode, "--- propose: skipped" in output) == (1, True)
+
+
+def test_a_secret_that_is_not_passed_on_is_missed(own_tree: Path, tmp_path: Path) -> None:
+    path = own_tree / ".github" / "workflows" / "run-sweep.yml"
+    passed = "    secrets:\n      HF_TOKEN: ${{ secrets.HF_TOKEN }}\n"
+    path.write_text(path.read_text().replace(passed, "", 1))
+    status, output = dispatch(own_tree, tmp_path / "work")
+    assert status == 2
+    assert "nothing is called 'secrets.HF_TOKEN' here" in output
 
 
 def alive(token: str) -> list[str]:

@@ -57,12 +57,13 @@ def goldens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cell_is_launched_with_what_was_planned_and_nothing_else(
-    plan: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     for name, text in {"EVAL_ONLY": "true", "IMAGE": "x", "PORT": "1234"}.items():
         monkeypatch.setenv(name, text)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/somewhere")
     monkeypatch.setenv("THINKING", "on")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr(os, "execvpe", lambda *words: started.append(words))
     started: list[Any] = []
     monkeypatch.chdir(tmp_path)
@@ -74,6 +75,10 @@ def test_a_cell_is_launched_with_what_was_planned_and_nothing_else(
     assert environment["EVAL_ONLY"] == "false"
     assert environment["THINKING"] == "off"
     assert environment["PORT"] == "1234", "the machine's own"
+    assert environment["HF_TOKEN"] == "hf_secret"
+    said = capsys.readouterr()
+    assert "CONC" in said.out
+    assert "hf_secret" not in said.out + said.err
     assert not environment.keys() & {"IMAGE", "GITHUB_STEP_SUMMARY"}
     assert environment["RESULT_DIR"] == str(tmp_path / "results")
     assert environment["PLAN_FILE"] == str(folder / "cells" / name / "plan.json")

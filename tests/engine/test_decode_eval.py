@@ -19,7 +19,7 @@ LAST = PROMPTS * EPOCHS
 
 
 def example(engine: Embedded, output: Path) -> None:
-    words = ["--prompts", PROMPTS, "--epochs", EPOCHS, "--every", 1000, "--answer-tokens", 96]
+    words = ["--prompts", PROMPTS, "--epochs", EPOCHS, "--every", LAST, "--answer-tokens", 96]
     words += ["--eval-prompts", 6, "--eval-tokens", TOKENS]
     script = ROOT / "examples" / "train_eagle3_cpu.py"
     command = [engine.python, script, "--target", engine.model_path, "--output", output]
@@ -83,6 +83,7 @@ def test_the_referee_agrees_with_the_engine(engine: Embedded, trained: Path) -> 
     done = subprocess.run(
         [engine.python, "-m", "utils.decode_eval", "referee", *words],
         cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # a token at a time, two threads only wait
         capture_output=True,
         text=True,
         check=False,

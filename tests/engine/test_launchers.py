@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,17 +16,19 @@ import pytest
 from tests.engine.server import ROOT, Embedded, free_port
 from tests.shell.slurm import Cluster
 from utils import records
+from utils.serving import listeners, supervise
 
 TWIN = "smollm2_bf16_cpu_vllm_mtp"
 ENGINE_CORE = "VLLM::EngineCor"  # as /proc shows it
 
 
 class Launch:
-    """One launcher on the real engine; its processes are known by their RESULT_DIR."""
+    """One launcher on the real engine."""
 
     def __init__(self, folder: Path, engine: Embedded, prompts: Path) -> None:
         self.results = folder / "results"
         self.log = folder / "out"
+        self.port = free_port()
         self.environment = {
             **os.environ,
             "HARNESS_PYTHON": sys.executable,
@@ -35,46 +38,52 @@ class Launch:
             "RESULT_DIR": str(self.results),
             "RUNS_DIR": str(folder),
             "EVAL_ONLY": "true",
-            "PORT": str(free_port()),
+            "PORT": str(self.port),
             **{"TP": "1", "CONC": "4", "ISL": "128", "OSL": "32", "MAX_MODEL_LEN": "2048"},
         }
+        self.family: set[int] = set()
 
     def start(self, launcher: str, **variables: str) -> subprocess.Popen[bytes]:
         with self.log.open("wb") as log:
-            return subprocess.Popen(
+            self.process = subprocess.Popen(
                 ["bash", str(ROOT / "runners" / f"launch_{launcher}.sh"), TWIN],
                 env={**self.environment, **variables},
                 stdout=log,
                 stderr=log,
             )
+        return self.process
 
-    def processes(self, name: str = "") -> list[int]:
-        """Those that have this name, all without one."""
-        mark = f"RESULT_DIR={self.results}".encode()
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                ours = mark in (folder / "environ").read_bytes().split(b"\0")
-                named = name in ("", (folder / "comm").read_text().strip())
-            except OSError:
-                continue
-            if ours and named:
-                found.append(int(folder.name))
-        return found
+    def cores(self) -> list[int]:
+        """Its engine-core processes; a title of its own has overwritten what else they carry."""
+        self.family |= supervise.descendants(self.process.pid)
+        return [pid for pid in self.family if _name(pid) == ENGINE_CORE]
 
-    def wait_until(self, what: Callable[[], object], seconds: float = 150.0) -> None:
+    def left(self) -> list[str]:
+        """Those that were seen below it and still run, and who listens on its port."""
+        found = [f"{pid} {_name(pid)}" for pid in self.family if listeners.alive(pid)]
+        return found + [str(row) for row in listeners.listeners(self.port)]
+
+    def wait_until(self, what: Callable[[], object], seconds: float = 200.0) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < deadline, f"never came true: {self.log.read_text()}"
             time.sleep(0.1)
 
 
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "ended"
+
+
 @pytest.fixture
 def launch(engine: Embedded, prompts: Path, tmp_path: Path) -> Iterator[Launch]:
     launched = Launch(tmp_path, engine, prompts)
     yield launched
-    for pid in launched.processes():  # only what a failing test left behind
-        os.kill(pid, signal.SIGKILL)
+    for line in launched.left():  # only what a failing test left behind
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
 def test_a_real_slurm_runs_the_real_engine_to_a_green_gate(launch: Launch, tmp_path: Path) -> None:
@@ -93,7 +102,7 @@ def test_a_real_slurm_runs_the_real_engine_to_a_green_gate(launch: Launch, tmp_p
     ]
     record = records.read_json(launch.results / "launch.json")
     assert (record["status"], record["step_status"], record["reason"]) == (0, 0, None)
-    assert launch.processes() == []
+    assert launch.left() == []
 
 
 def in_eval(launch: Launch) -> subprocess.Popen[bytes]:
@@ -106,25 +115,25 @@ def in_eval(launch: Launch) -> subprocess.Popen[bytes]:
 
 def test_the_recipe_is_killed_in_an_eval(launch: Launch) -> None:
     run = in_eval(launch)
-    assert launch.processes(ENGINE_CORE)
+    assert launch.cores()
     run.kill()
     assert run.wait() == -signal.SIGKILL
-    launch.wait_until(lambda: not launch.processes(), 8)
+    launch.wait_until(lambda: not launch.left(), 20)
 
 
 def test_the_engine_core_dies_in_an_eval(launch: Launch) -> None:
     run = in_eval(launch)
-    (core,) = launch.processes(ENGINE_CORE)
+    (core,) = launch.cores()
     os.kill(core, signal.SIGKILL)
     assert run.wait(60) == 3, launch.log.read_text()
     assert "during lm_eval" in launch.log.read_text()
     assert (launch.results / "meta_env.json").exists()
-    assert launch.processes() == []
+    assert launch.left() == []
 
 
 def test_a_cancel_while_the_engine_core_loads(launch: Launch) -> None:
     run = launch.start("local")
-    launch.wait_until(lambda: launch.processes(ENGINE_CORE))
+    launch.wait_until(launch.cores)
     run.send_signal(signal.SIGINT)
-    assert run.wait(15) == 130, launch.log.read_text()
-    assert launch.processes() == []
+    assert run.wait(20) == 130, launch.log.read_text()
+    assert launch.left() == []

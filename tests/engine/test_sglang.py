@@ -15,6 +15,8 @@ from utils import records
 from utils.acceptance.engines import sglang as adapter
 from utils.acceptance.tally import Tally
 from utils.evals import al_record, speedbench_al
+from utils.recipes import lossless
+from utils.serving import greedy
 
 N = 3
 PROMPTS = 4
@@ -193,3 +195,22 @@ def test_warm_up_and_earlier_requests_are_left_out(
         after, adapter.VERIFY_CALLS
     )
     assert second["acceptance_length"] == 1 + 87 / 42 != pytest.approx(lifetime, rel=0.01)
+
+
+def test_a_drafter_that_stumbles_changes_nothing_that_is_said(
+    counting: Server, prompts: Path, tmp_path: Path
+) -> None:
+    """Greedy outputs, token by token: what the model says next has the next id, by far."""
+    output = tmp_path / "greedy.json"
+    greedy.main(
+        [
+            *("--base-url", counting.base_url, "--engine", "sglang", "--model", MODEL),
+            *("--model-prefix", "smollm2", "--spec-method", "draft_model", "--num-prompts", "2"),
+            *("--prompts-dir", str(prompts.parent), "--output", str(output)),
+        ]
+    )
+    found = lossless.read(output)
+    one, other = (row["tokens"] for row in found["outputs"])
+    assert one == other and len(one) == greedy.OUTPUT_LEN
+    assert all(margin > lossless.TIE_NATS for margin in found["outputs"][0]["margins"])
+    assert (found["accepted"], found["steps"]) != (0, 0) and found["accepted"] < N * found["steps"]

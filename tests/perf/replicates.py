@@ -109,16 +109,22 @@ def study(good: Sequence[Rows], worse: Sequence[Rows]) -> dict[str, Any]:
     """Every run judged against every golden of one other run, or of a few, as if it were new."""
     if any(one == other for one, other in combinations(good, 2)):
         raise ValueError("two runs are equal: the server had the same seed, they are no replicates")
-    return {
-        "runs": {"good": len(good), "worse": len(worse)},
-        "acceptance_length": {"good": fmean(map(_al, good)), "worse": fmean(map(_al, worse))},
+    found: dict[str, Any] = {
+        "runs": len(good),
+        "acceptance_length": fmean(map(_al, good)),
         "sd_of_log_acceptance_length": stdev(math.log(_al(run)) for run in good),
         "steps_a_run": fmean(sum(steps for _, steps in run) for run in good),
         "one_golden_run": _judged(_pairs(good, good, 1)),
         "five_golden_runs": _judged(_pairs(good, good, 5)),
-        "worse_against_one": _judged(_pairs(worse, good, 1)),
-        "worse_against_five": _judged(_pairs(worse, good, 5)),
     }
+    if worse:
+        found["worse"] = {
+            "runs": len(worse),
+            "acceptance_length": fmean(map(_al, worse)),
+            "one_golden_run": _judged(_pairs(worse, good, 1)),
+            "five_golden_runs": _judged(_pairs(worse, good, 5)),
+        }
+    return found
 
 
 def _pairs(runs: Sequence[Rows], goldens: Sequence[Rows], k: int) -> Iterator[Shift]:

@@ -223,6 +223,8 @@ def test_engine_python_comes_first_for_the_engine_alone(recipe: Run) -> None:
         ({"CONC": "4 4"}, ["CONC is '4 4': want distinct whole numbers"]),
         ({"SERVING_CLIENT": "vllm"}, ["SERVING_CLIENT is 'vllm': known: aiperf, specgate"]),
         ({"LOSSLESS": "1"}, ["LOSSLESS is '1': want true or false"]),
+        ({"LOSSLESS": "true", "RUN_EVAL": "false"}, ["LOSSLESS=true without evals"]),
+        ({"SLO": "ttft=1"}, ["SLO has 'ttft=1': want each of ttft_s, tpot_s, e2e_s"]),
     ],
 )
 def test_a_bad_environment_is_refused(

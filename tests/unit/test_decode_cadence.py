@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+from tests.decode import points
+from utils import decode_eval
 from utils.decode_eval.cadence import Cadence
 
 
@@ -50,3 +54,18 @@ def test_a_boundary_that_was_skipped_waits_for_the_next_one() -> None:
     cadence.take(10)  # busy, and skipped
     assert [step for step in range(11, 20) if cadence.due(step)] == []
     assert cadence.due(20)
+
+
+def test_ranks_above_0_know_the_boundaries_and_do_nothing_else(tmp_path: Path) -> None:
+    config = dataclasses.replace(points.CONFIG, output_dir=str(tmp_path / "out"))
+    environ = {"RANK": "1"}
+    with decode_eval.session(config, environ=environ) as evals:
+        assert [step for step in range(25) if evals.boundary(step)] == [0, 10, 20]
+        assert evals.step(10, None) == []
+        assert not evals.measure(11, None)
+    assert not config.folder.exists()
+
+
+def test_a_session_that_is_off_does_nothing() -> None:
+    with decode_eval.session(None) as evals:
+        assert (evals.step(0, None), evals.boundary(0), evals.finish()) == ([], False, [])

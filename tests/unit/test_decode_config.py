@@ -106,6 +106,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": "vlm"}, "no adapter for engine 'vlm'; did you mean"),
     ({"engine": "trt"}, "can't start engine 'trt'"),
     ({"command": ["x"], "base_url": "http://h:1"}, "has command and base_url"),
+    ({"sampling": {"temperature": 1}}, "sampling repeats temperature"),
     ({"prompt_sets": [{"name": "a"}, {"name": "a"}]}, "has a name twice"),
     ({"prompt_sets": [{"name": "a", "colum": "b"}]}, "prompt_sets[0]"),
     ({"prompt_column": "p", "token_ids_column": "t"}, "not both"),

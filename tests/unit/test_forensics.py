@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.al_records import merged, refilled, version_1, version_2
-from utils import records
+from utils import models, records
 from utils.acceptance.engines import vllm
 from utils.evals import validate_scores
 from utils.golden import __main__ as command
@@ -401,3 +401,34 @@ class TestCommands:
         [shown] = [json.loads(capsys.readouterr().out)]
         assert status == 1
         assert shown["causes"][1].startswith("1. drafter_inactive (shown): none of the draft")
+
+
+def test_the_demos_drafter_made_worse_is_named() -> None:
+    """The profile that one-token look-ups had on the real vLLM, beside the committed golden."""
+    path = registry.FOLDER / "smollm2_ngram.yaml"
+    [stored, *_] = registry.read(path)
+    [entry, *_] = records.read_yaml(path, "golden")["entries"]
+    sent = {k: v for k, v in entry["workload"].items() if k not in ("category", "output_len")}
+    record = version_2(
+        per_position=(3730, 2670, 2110),
+        steps=10_000,
+        requests=32,
+        model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        model_prefix="smollm2",
+        thinking_mode="off",
+        output_len=129,
+        speculation={"method": "ngram"},
+        workload={**sent, "proxy": True},
+        server=argv(
+            method="ngram", num_speculative_tokens=3, prompt_lookup_min=1, prompt_lookup_max=1
+        ),
+    )
+    record["workload"]["sampling"] = entry["workload"]["sampling"]
+    record["workload"]["chat_template_kwargs"] = {}
+    for row in record["raw"]["requests"]:
+        row["reasoning"] = ""
+    collections = records.read_yaml(models.MODELS_FILE, "models")["collections"]
+    case = case_of(refilled(record), [stored], collections=collections)
+    named = [(finding.name, finding.strength) for finding in explain(case)]
+    assert named[0] == ("another_drafter", SHOWN)
+    assert ("first_position_collapse", LIKELY) in named

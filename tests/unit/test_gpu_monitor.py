@@ -134,9 +134,12 @@ def test_sampling_a_fake_gpu(gpus: Any, tmp_path: Path) -> None:
     assert found["mean_power_w"] == pytest.approx(500.0)
     assert found["strangers"] is None  # ours can't be seen, so nobody knows whose this is
     monitor.write(tmp_path / "gpu.csv")
-    head, first, *_ = (tmp_path / "gpu.csv").read_text().splitlines()
+    head, *lines = (tmp_path / "gpu.csv").read_text().splitlines()
     assert head.startswith("time_s,uuid,power_w,")
-    assert first.split(",")[1:3] == ["GPU-0", "250.0"]
+    assert lines[0].split(",")[1:3] == ["GPU-0", "250.0"]
+    kept = [sample(float(line.split(",")[0]), 250.0) for line in lines if "GPU-0" in line]
+    again = gpu_monitor.energy_j(kept, *map(records.parse_time, found["window"]))
+    assert 2 * again == pytest.approx(found["energy_j"], rel=1e-4)  # marks are in microseconds
 
 
 def test_strangers_on_the_gpus_are_named(gpus: Any) -> None:

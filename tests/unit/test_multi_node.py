@@ -14,6 +14,7 @@ import pytest
 
 from utils import records
 from utils.errors import NotMeasured, UsageError
+from utils.evals import al_marks, dynamo_logs
 from utils.recipes import lint, settings
 from utils.runners import srt
 from utils.serving import remote
@@ -134,6 +135,16 @@ def test_lint_looks_at_both_roles(tmp_path: Path, rule: str, old: str, new: str,
     broken.write_text(broken.read_text().replace(old, new))
     found = [str(row) for row in lint.lint([broken]) if row.rule == rule]
     assert any(text in row for row in found), found
+
+
+def test_a_mark_takes_the_run_from_its_plan(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"run_id": "r1"}')
+    words = ["--thinking", "on", "--num-spec-tokens", "2", "--settle-s", "0"]
+    plan = ["--plan", str(tmp_path / "plan.json")]
+    for kind in ("start", "end"):
+        assert dynamo_logs.main(["mark", kind, str(tmp_path), *words, *plan]) == 0
+    marks = al_marks.read(tmp_path / al_marks.file_name("on", 2))
+    assert marks.run_id == "r1"
 
 
 class Pages:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,27 @@ def test_the_simulated_gate_draws_the_shift_it_is_asked_for(
     assert len(set(names)) == len(names)
     limits = {line.name: line.limit for line in lines}
     assert limits["no shift: wrong fail"] == limits["early, -8%: wrong pass"] == 1.0
+
+
+def test_replicates_are_judged_by_the_gate(tmp_path: Path) -> None:
+    from tests.perf import replicates
+
+    chance = random.Random(2)
+
+    def one(share: float) -> list[list[int]]:
+        return [[sum(chance.random() < share for _ in range(90)), 30] for _ in range(32)]
+
+    runs = tmp_path / "runs.jsonl"
+    lines = [{"drafter": "good", "rows": one(0.5)} for _ in range(8)]
+    lines += [{"drafter": "worse", "rows": one(0.3)} for _ in range(2)]
+    runs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    replicates.main(["study", str(runs), str(tmp_path / "out.json")])
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["one_golden_run"]["judgements"] == 8 * 7
+    assert found["one_golden_run"]["covers_no_shift"] > 0.8
+    assert found["worse"]["five_golden_runs"]["fail"] == 1.0
+
+    lines.append(lines[0])
+    runs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ValueError, match="they are no replicates"):
+        replicates.main(["study", str(runs), str(tmp_path / "out.json")])

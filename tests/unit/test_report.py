@@ -394,6 +394,9 @@ def test_every_figure_has_its_own_verdict(tmp_path: Path, golden: Path) -> None:
     assert [one.outcome for one in report.lengths] == [Outcome.PASS]
     assert [one.outcome for one in report.speeds] == [Outcome.PASS]
     assert [(one.outcome, one.samples) for one in report.scores] == [(Outcome.FAIL, 1319)]
+    report = gather(report_dirs.job(tmp_path / "b", positions=(500, 300)), golden)
+    assert [one.outcome for one in report.lengths] == [Outcome.FAIL]
+    assert [one.outcome for one in report.scores] == [Outcome.PASS]
 
 
 def test_the_way_to_an_early_decision_is_shown(tmp_path: Path, golden: Path) -> None:

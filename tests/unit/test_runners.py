@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.errors import NotMeasured
+from utils.errors import NotMeasured, UsageError
 from utils.recipes import settings
 from utils.runners import images, prepare, wait_job
 from utils.runners.facility import Docker, Slurm, Unanswered, ask
@@ -66,6 +66,13 @@ def test_secrets_are_in_no_word_for_the_launcher(tmp_path: Path) -> None:
     assert "mount=/m:/m:ro" in words
 
 
+def test_no_new_folder_under_workspace() -> None:
+    cluster = prepare.Cluster("b300-nv", "b300", 8, "none", "/images", "/workspace/new/runs")
+    with pytest.raises(UsageError, match="RUNS_DIR /workspace/new/runs would be a new folder"):
+        prepare.prepare(RECIPE, cluster, GIVEN)
+    assert not Path("/workspace/new").exists()
+
+
 def test_the_weights_are_found_by_cluster_model_and_precision() -> None:
     recipe = ROOT / "benchmarks" / "single_node" / "qwen3.5_fp8_b300_vllm.sh"
     found = prepare.environment_of(recipe, CLUSTER, {})
@@ -102,6 +109,7 @@ def test_a_command_that_does_not_answer_is_named() -> None:
         ("", "running", "step_lost"),
         (None, "running", "step_lost"),
         (None, "starting", "step_not_started"),
+        (None, "doctor", "node_unfit"),
         (None, "image", "image_import_failed"),
         (None, None, "allocation_failed"),
     ],

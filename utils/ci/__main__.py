@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 def rehearse(workflow: str, given: Sequence[str], work: Path | None) -> int:
     """Run a workflow as a dispatch would: 0 success, 1 something in it failed, 130 cancelled."""
     from utils.ci.shell import Shell
-    from utils.ci.twin import CANCELLED, SUCCESS, Twin
+    from utils.ci.twin import CANCELLED, SUCCESS, Secrets, Twin
 
     if odd := [pair for pair in given if "=" not in pair]:
         raise UsageError(f"-f {odd[0]!r}: want INPUT=VALUE")
@@ -92,7 +92,7 @@ def rehearse(workflow: str, given: Sequence[str], work: Path | None) -> int:
     shell = Shell()
     with shell.listening():
         inputs = dict(pair.split("=", 1) for pair in given)
-        result = Twin(folder, shell).run(workflow, "workflow_dispatch", inputs)
+        result = Twin(folder, shell).run(workflow, "workflow_dispatch", inputs, Secrets())
     result = CANCELLED if shell.cancelled else result
     print(f"=== {workflow}: {result}; artifacts and summary.md in {folder}", flush=True)
     return {SUCCESS: errors.PASS, CANCELLED: 130}.get(result, errors.FAIL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -10,9 +11,11 @@ from typing import Any
 from utils.errors import UsageError
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<op>==|!=|&&|\|\||[!(),])"
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<operator>==|!=|&&|\|\||[!()])"
     r"|(?P<name>[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)|(?P<number>\d+))"
 )
+# Python's grammar with GitHub's precedence: `~` binds as tightly as GitHub's `!`.
+_PYTHON = {"&&": " and ", "||": " or ", "!": "~", "true": "True", "false": "False"}
 _HOLE = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 STATUS_FUNCTIONS = ("always", "success", "failure", "cancelled")
 
@@ -83,87 +86,63 @@ def evaluate(text: str, scope: Scope) -> Any:
     Raises:
         UsageError: it uses what is not known here.
     """
-    parser = _Parser(text, scope)
-    value = parser.either()
-    if parser.tokens:
-        raise UsageError(f"expression {text.strip()!r}: can't read from {parser.tokens[0][1]!r} on")
-    return value
+    names: dict[str, str] = {}
+    try:
+        return _value(ast.parse(_python(text.strip(), names), mode="eval").body, names, scope)
+    except (SyntaxError, UsageError) as error:
+        why = "can't be read" if isinstance(error, SyntaxError) else error
+        raise UsageError(f"expression {text.strip()!r}: {why}") from error
 
 
-class _Parser:
-    """Recursive descent: `||`, `&&`, comparison, `!`, then a value."""
+def _python(text: str, names: dict[str, str]) -> str:
+    """The same as Python's; contexts and functions become names that Python takes."""
+    words, at = [], 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if not token:
+            raise UsageError(f"can't read {text[at:]!r}")
+        word = token[str(token.lastgroup)]
+        if token["text"]:
+            word = repr(word[1:-1].replace("''", "'"))
+        elif token["name"] and word not in _PYTHON:
+            names[f"name{len(names)}"] = word
+            word = f"name{len(names) - 1}"
+        words.append(_PYTHON.get(word, f" {word}"))
+        at = token.end()
+    return "".join(words).strip()
 
-    def __init__(self, text: str, scope: Scope) -> None:
-        self.text, self.scope = text.strip(), scope
-        self.tokens: list[tuple[str, str]] = []
-        at = 0
-        while at < len(self.text):
-            found = _TOKEN.match(self.text, at)
-            if not found:
-                raise UsageError(f"expression {self.text!r}: can't read {self.text[at:]!r}")
-            self.tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
-            at = found.end()
 
-    def take(self, *wanted: str) -> str | None:
-        if self.tokens and self.tokens[0][0] == "op" and self.tokens[0][1] in wanted:
-            return self.tokens.pop(0)[1]
-        return None
+def _value(node: ast.expr, names: Mapping[str, str], scope: Scope) -> Any:
+    def inner(one: ast.expr) -> Any:
+        return _value(one, names, scope)
 
-    def either(self) -> Any:
-        value = self.both()
-        while self.take("||"):
-            other = self.both()
-            value = value if truth(value) else other
-        return value
-
-    def both(self) -> Any:
-        value = self.compared()
-        while self.take("&&"):
-            other = self.compared()
-            value = other if truth(value) else value
-        return value
-
-    def compared(self) -> Any:
-        value = self.negated()
-        if operator := self.take("==", "!="):
-            other = self.negated()
-            if type(value) is not type(other):
-                raise UsageError(f"expression {self.text!r}: compares {value!r} with {other!r}")
-            return (value == other) is (operator == "==")
-        return value
-
-    def negated(self) -> Any:
-        return not truth(self.negated()) if self.take("!") else self.value()
-
-    def value(self) -> Any:
-        if self.take("("):
-            value = self.either()
-            self.close()
+    match node:
+        case ast.Constant(value=value):
             return value
-        kind, word = self.tokens.pop(0) if self.tokens else ("", "")
-        if kind == "text":
-            return word[1:-1].replace("''", "'")
-        if kind == "number":
-            return int(word)
-        if word in ("true", "false"):
-            return word == "true"
-        if kind == "name":
-            return self.call(word) if self.take("(") else self.scope.look_up(word)
-        raise UsageError(f"expression {self.text!r}: a value is missing")
+        case ast.Name(id=name):
+            return scope.look_up(names[name])
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return not truth(inner(operand))
+        case ast.BoolOp(op=operator, values=operands):
+            values = [inner(operand) for operand in operands]  # all: each name must be known
+            wanted = isinstance(operator, ast.Or)
+            return next((value for value in values if truth(value) is wanted), values[-1])
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as operator], comparators=[right]):
+            one, other = inner(left), inner(right)
+            if type(one) is not type(other):
+                raise UsageError(f"compares {one!r} with {other!r}")
+            return (one == other) is isinstance(operator, ast.Eq)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _call(names[name], [inner(argument) for argument in arguments], scope)
+    raise UsageError("can't be read")
 
-    def call(self, name: str) -> Any:
-        if name in STATUS_FUNCTIONS:
-            self.close()
-            return self.scope.status[name]
-        if name != "fromJSON":
-            raise UsageError(f"expression {self.text!r}: unknown function {name}")
-        text = self.either()
-        self.close()
-        try:
-            return json.loads(text)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"expression {self.text!r}: {text!r} is no JSON") from error
 
-    def close(self) -> None:
-        if not self.take(")"):
-            raise UsageError(f"expression {self.text!r}: a ')' is missing")
+def _call(name: str, arguments: list[Any], scope: Scope) -> Any:
+    if name in STATUS_FUNCTIONS and not arguments:
+        return scope.status[name]
+    if name != "fromJSON" or len(arguments) != 1:
+        raise UsageError(f"unknown function {name}")
+    try:
+        return json.loads(arguments[0])
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{arguments[0]!r} is no JSON") from error

@@ -70,7 +70,14 @@ class Twin:
             "workflow": "",
         }
 
-    def run(self, name: str, trigger: str, given: Mapping[str, Any], label: str = "") -> str:
+    def run(
+        self,
+        name: str,
+        trigger: str,
+        given: Mapping[str, Any],
+        secrets: Mapping[str, str],
+        label: str = "",
+    ) -> str:
         """Run a workflow; the result as GitHub names it.
 
         Raises:
@@ -86,7 +93,7 @@ class Twin:
                 "inputs": inputs,
                 "github": {**self.github, "workflow": found.name},
                 "needs": {name: results[name] for name in workflow.needs(content)},
-                "secrets": Secrets(),
+                "secrets": secrets,
             }
             scope = self._scope(contexts, FAILURE in above, set(above) <= {SUCCESS})
             if not condition(str(content.get("if", "success()")), scope):
@@ -125,9 +132,12 @@ class Twin:
 
     def _job(self, label: str, content: Json, env: Json, contexts: dict[str, Any]) -> Json:
         if "uses" in content:
-            given = fill(content.get("with", {}), self._scope(contexts, False))
-            path = Path(content["uses"])
-            result = self.run(path.name, "workflow_call", given, f"{label} / ")
+            called = Path(content["uses"]).name
+            given, secrets = (
+                fill(content.get(key, {}), self._scope(contexts, False))
+                for key in ("with", "secrets")
+            )
+            result = self.run(called, "workflow_call", given, secrets, f"{label} / ")
             return {"result": result, "outputs": {}}
         self.count += 1
         temp = self.folder / f"job{self.count}"

@@ -24,6 +24,7 @@ def check(
     """
     _check_engine(config)
     _check_times(config)
+    _check_sampling(config)
     _check_prompts(config)
     _check_devices(config, _training(training_devices, environ))
 
@@ -49,6 +50,11 @@ def _check_times(config: DecodeEvalConfig) -> None:
     for name in SECONDS:
         if not math.isfinite(getattr(config, name)):
             raise UsageError(f"decode_eval.{name} must be finite")
+
+
+def _check_sampling(config: DecodeEvalConfig) -> None:
+    if twice := [name for name in ("temperature", "top_p") if name in config.sampling]:
+        raise UsageError(f"decode_eval.sampling repeats {', '.join(twice)}, a field of its own")
 
 
 def _check_prompts(config: DecodeEvalConfig) -> None:

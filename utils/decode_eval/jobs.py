@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from utils import records
 from utils.decode_eval import history
 from utils.decode_eval.config import DecodeEvalConfig
+from utils.decode_eval.contained import log
 from utils.decode_eval.lease import Process
 from utils.decode_eval.snapshot import Snapshot
 from utils.errors import NotMeasured
@@ -18,7 +21,7 @@ from utils.records import Json
 
 SCHEMA = "decode_eval_job"
 JOB, RESULT, LOG, ENGINE_LOG = "decode_eval_config.json", "result.json", "worker.log", "engine.log"
-WEIGHTS = ("model", "served")
+MODEL, SERVED = "model", "served"
 TAIL_LINES = 20
 _STEP = re.compile(r"step_(\d+)")
 
@@ -34,6 +37,23 @@ class Job:
     tau_sim: float | None
     trainer: Process
     created: str
+
+    @classmethod
+    def new(
+        cls,
+        config: DecodeEvalConfig,
+        step: int,
+        attempt: int,
+        snapshot: Snapshot,
+        tau_sim: float | None,
+    ) -> Job:
+        """A job of this process; a simulated length that isn't finite is none."""
+        simulated = None if tau_sim is None else float(tau_sim)
+        if simulated is not None and not math.isfinite(simulated):
+            log.warning("decode_eval: step %d: tau_sim %s is left out", step, simulated)
+            simulated = None
+        me = Process.of(os.getpid())
+        return cls(step, attempt, config, snapshot, simulated, me, records.utc_now())
 
     @property
     def folder(self) -> Path:
@@ -158,9 +178,14 @@ def log_tail(step_folder: Path) -> list[str]:
 
 
 def remove_weights(step_folder: Path) -> None:
-    for name in WEIGHTS:
-        shutil.rmtree(step_folder / name, ignore_errors=True)
+    """The snapshot, and what was made of it for the engine."""
+    shutil.rmtree(step_folder / MODEL, ignore_errors=True)
+    remove_served(step_folder)
+
+
+def remove_served(step_folder: Path) -> None:
+    shutil.rmtree(step_folder / SERVED, ignore_errors=True)
 
 
 def has_weights(step_folder: Path) -> bool:
-    return (step_folder / WEIGHTS[0]).exists()
+    return (step_folder / MODEL).exists()

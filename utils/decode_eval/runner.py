@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from utils import records
 from utils.decode_eval import history, jobs, keeping, prompts
 from utils.decode_eval.cadence import Cadence
 from utils.decode_eval.config import DecodeEvalConfig
 from utils.decode_eval.contained import contained, log, one_line
 from utils.decode_eval.jobs import Job
-from utils.decode_eval.lease import Process
 from utils.decode_eval.running import Running
 from utils.decode_eval.snapshot import Snapshot, export_draft_snapshot
 from utils.errors import HarnessError, NotMeasured
@@ -111,7 +108,7 @@ class DecodeEvalRunner:
         folder = jobs.folder(self.config.folder, step)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            job = self._job(step, export(folder), tau_sim)
+            job = Job.new(self.config, step, self.attempt, export(folder), tau_sim)
             job.write()
         except Exception as error:  # noqa: BLE001 # a user's model, a user's disk
             self._record_failure(self._blank(step), "export_failed", one_line(error))
@@ -167,10 +164,6 @@ class DecodeEvalRunner:
             text = "training ended first; the next start, or `python3 -m utils.decode_eval run`, "
             text += f"measures its weights, which are kept in {job.snapshot.folder}"
             self._record_failure(jobs.of_job(job), keeping.CUT_OFF, text, keep=True)
-
-    def _job(self, step: int, snap: Snapshot, tau_sim: float | None) -> Job:
-        me = Process.of(os.getpid())
-        return Job(step, self.attempt, self.config, snap, tau_sim, me, records.utc_now())
 
     def _advance(self) -> None:
         """Conclude what has ended, start what waits, write what could not be written."""

@@ -137,7 +137,7 @@ def _separate(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {}
-    taken: dict[int, Any] = {}
+    taken: dict[tuple[Any, int], Any] = {}
     for name, value in state.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(f"state {name} is a {type(value).__name__}; only tensors can be saved")
@@ -146,13 +146,14 @@ def _separate(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
                 f"{name} is sharded: call gather_state_dict(model) on every rank and hand the "
                 "result over as state_dict"
             )
-        tensor = value.detach().to("cpu").contiguous()
-        memory = tensor.untyped_storage().data_ptr()
-        first = taken.setdefault(memory, tensor)
-        if first is not tensor and memory:
-            if tied and first.shape == tensor.shape and first.data_ptr() == tensor.data_ptr():
+        source = value.detach()
+        memory = source.untyped_storage().data_ptr()
+        first = taken.setdefault((source.device, memory), source)
+        if first is not source and memory:  # an empty tensor has none
+            if tied and first.shape == source.shape and first.data_ptr() == source.data_ptr():
                 continue
-            tensor = tensor.clone()
+            source = source.clone()
+        tensor = source.to("cpu").contiguous()
         found[name] = tensor
     return found
 

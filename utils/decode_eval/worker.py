@@ -20,11 +20,13 @@ from typing import Any
 
 from utils import errors, records
 from utils.decode_eval import history, jobs, lease, measuring, prompts, serving
+from utils.decode_eval.config import PromptSource
 from utils.decode_eval.converters import Draft, convert
 from utils.decode_eval.jobs import Job
 from utils.decode_eval.lease import Process
 from utils.decode_eval.serving import Server
 from utils.errors import HarnessError, NotMeasured, UsageError
+from utils.evals.prompt_files import PromptFile
 from utils.records import Json
 
 POLL_S = 0.25
@@ -63,7 +65,7 @@ class Worker:
     def _measure(self) -> None:
         config, folder = self.job.config, self.job.folder
         lease.acquire(config.folder, self.job.step, Process.of(os.getppid()), config.timeout_s)
-        frozen = {s.name: prompts.read(prompts.path_of(config, s.name)) for s in config.sources}
+        frozen = [prompts.read(prompts.path_of(config, one.name)) for one in config.sources]
         with lease.devices(config.devices):
             self._enter("convert")
             draft = self._draft()
@@ -73,8 +75,9 @@ class Worker:
             with serving.serve(config, draft, folder, boot_s) as server:
                 self.row["seconds"]["boot"] = server.boot_s
                 self._enter("decode")
-                for source in config.sources:
-                    self._one_set(server, draft, source.name, frozen[source.name])
+                for source, prompt_file in zip(config.sources, frozen, strict=True):
+                    self._one_set(server, draft, source, prompt_file)
+        jobs.remove_served(folder)
 
     def _draft(self) -> Draft | None:
         """The snapshot as the engine takes it; a server of the user's own takes it as it is."""
@@ -83,18 +86,19 @@ class Worker:
             return None
         if config.command:
             return Draft(config.method or "", folder, {})
-        return convert(folder, config.target_model, config.engine, self.job.folder / "served")
+        return convert(folder, config.target_model, config.engine, self.job.folder / jobs.SERVED)
 
-    def _one_set(self, server: Server, draft: Draft | None, name: str, frozen: Any) -> None:
-        config = self.job.config
-        source = next(one for one in config.sources if one.name == name)
-        method = config.method or (draft.method if draft else None) or None
+    def _one_set(
+        self, server: Server, draft: Draft | None, source: PromptSource, frozen: PromptFile
+    ) -> None:
+        config, name = self.job.config, source.name
+        method = draft.method if draft else config.method
         record = measuring.measure_server(
             config,
             source,
             frozen,
             server,
-            method=method,
+            method=method or None,
             draft_model=str(draft.path) if draft else None,
             left_s=max(self.left_s, 0.0) + LOAD_MARGIN_S,
         )
@@ -102,10 +106,9 @@ class Worker:
         records.write_json(self.job.folder / file, record, "al_record_v2")
         asked = measuring.requests_digest(config, source, frozen)
         self.row["sets"].append(measuring.figures(record, name, file, asked))
-        said = record["server"]["engine_version"]
         self.row["engine"] = {
             "name": config.engine,
-            "version": said,
+            "version": record["server"]["engine_version"],
             "method": record["speculation"]["method"],
         }
         if load := record["raw"].get("client"):

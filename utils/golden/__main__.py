@@ -64,7 +64,7 @@ def _collect_args(parser: argparse.ArgumentParser) -> None:
     add("--thinking", nargs="+", choices=["on", "off"], help="default: by the row")
     add("--num-spec-tokens", nargs="+", type=int, metavar="N", help="default: by the row")
     add("--repeats", type=int, default=1, help="runs of each cell (default: 1)")
-    add("--model-revision", help="of the weights, where no record can know it")
+    add("--model-revision", help="of the weights (default: by the row, else by the records)")
 
 
 def _assemble_args(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +118,8 @@ def _collect(args: argparse.Namespace, options: Sequence[str]) -> int:
         for n in args.num_spec_tokens or row.num_speculative_tokens
     ]
     folder = args.output_dir.absolute()
-    order = Order(row, cells, folder, args.hardware, args.model_revision, tuple(options))
+    revision = args.model_revision or row.model_revision
+    order = Order(row, cells, folder, args.hardware, revision, tuple(options))
     return driver.dry_run(order) if os.environ.get("DRY_RUN") == "1" else driver.collect(order)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,16 @@ from utils.models import Model
 from utils.recipes.names import RecipeName
 
 ENGINE = "vllm"
+COMMIT = re.compile("[0-9a-f]{40}")
 CELL = Path(__file__).resolve().parents[2] / "benchmarks" / "speedbench" / "cell.sh"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One collection. speculation: further keys of `speculate`; golden: name of a golden file."""
+    """One collection. speculation: further keys of `speculate`; golden: name of a golden file.
+
+    model_revision: of the weights, None where a row leaves it open.
+    """
 
     name: str
     model: Model
@@ -35,6 +40,7 @@ class Row:
     thinking: tuple[str, ...]
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
+    model_revision: str | None = None
 
     @property
     def recipe_name(self) -> RecipeName:
@@ -66,8 +72,12 @@ class Row:
             return [self.method, *(f"{key}={value}" for key, value in self.speculation.items())]
         if what == "environment":
             return [f"{key}={value}" for key, value in self.environment.items()]
-        parser = self.model.reasoning_parser.get(ENGINE)
-        return [*self.arguments, *(("--reasoning-parser", parser) if parser else ())]
+        words = list(self.arguments)
+        if parser := self.model.reasoning_parser.get(ENGINE):
+            words += ["--reasoning-parser", parser]
+        if self.model_revision and COMMIT.fullmatch(self.model_revision):
+            words += ["--revision", self.model_revision]
+        return words
 
 
 def load(name: str, path: Path = models.MODELS_FILE) -> Row:

@@ -17,6 +17,7 @@ from utils.errors import UsageError
 from utils.golden import rows
 from utils.recipes import names
 from utils.recipes.speculation import METHODS
+from utils.serving import slo
 
 ROOT = Path(__file__).resolve().parents[2]
 Environment = Mapping[str, str]
@@ -70,6 +71,14 @@ def version(text: str) -> str:
     return text
 
 
+def limits(text: str) -> str:
+    try:
+        slo.parse(text)
+    except UsageError as error:  # now, not when the server has been loaded
+        raise ValueError(str(error)) from error
+    return text
+
+
 def stem(text: str) -> str:
     if not re.fullmatch(r"[\w.@+-]+", text) or text.startswith("."):
         raise ValueError("want a file name without a folder or blanks")
@@ -101,7 +110,7 @@ VARIABLES: dict[str, Callable[[str], Any]] = {
     "SERVER_READY_TIMEOUT_S": positive,
     "SYNTHETIC_ACCEPTANCE": boolean,
     "SERVING_CLIENT": one_of("specgate", "aiperf"),
-    "SLO": plain,
+    "SLO": limits,
     "LOSSLESS": boolean,
     "DRY_RUN": one_of("0", "1"),
 }
@@ -186,6 +195,8 @@ def _conflicts(
     found = []
     if values.get("SYNTHETIC_ACCEPTANCE") and (values.get("RUN_EVAL") or values.get("EVAL_ONLY")):
         found.append("SYNTHETIC_ACCEPTANCE=true with evals: made-up acceptance can't be evaluated")
+    if values.get("LOSSLESS") and not (values.get("RUN_EVAL") or values.get("EVAL_ONLY")):
+        found.append("LOSSLESS=true without evals, which write the outputs: set RUN_EVAL=true")
     for key, fact in (("ENGINE", name.engine), ("PRECISION", name.precision), ("HW", name.hw)):
         given = environment.get(key) or fact
         if given != fact:

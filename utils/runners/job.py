@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ PHASES = {
     "": Reason("allocation_failed", "nothing was allocated"),
     "image": Reason("image_import_failed", "the image could not be had"),
     "starting": Reason("step_not_started", "the step never ran"),
+    "doctor": Reason("node_unfit", "the node isn't fit for the recipe: the findings are above"),
     "running": Reason("step_lost", "the step was gone before it could say its status"),
 }
 
@@ -48,8 +49,8 @@ class Launch:
     ended: float = 0.0
     notes: list[str] = field(default_factory=list)
 
-    def run(self, argv: Sequence[str]) -> int:
-        """The command's exit status, or that of having stopped it."""
+    def run(self, argv: Sequence[str]) -> None:
+        """Returns when the command has ended, or was ended."""
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._remember)
         command = supervise.command_line(argv, grace_s=FORCED_STOP_S)
@@ -62,7 +63,7 @@ class Launch:
             self.ended = time.monotonic()
             if self.stop is not None:
                 self._end(child)
-            return child.wait()
+            child.wait()
 
     def _remember(self, number: int, _frame: object) -> None:
         if self.stop is None:
@@ -77,9 +78,8 @@ class Launch:
         if child.poll() is None:
             child.terminate()
 
-    def attempt(self, question: object) -> str:
+    def attempt(self, question: Callable[[], str | None]) -> str:
         """What the facility answers; when it doesn't, empty, and noted."""
-        assert callable(question)
         try:
             return question() or ""
         except Unanswered as error:

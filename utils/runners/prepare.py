@@ -102,6 +102,16 @@ def mounts(environment: Mapping[str, str], run_dir: str) -> list[str]:
     return [f"{path}:{path}:ro" for path in readable] + [f"{path}:{path}" for path in writable]
 
 
+def check_runs_dir(folder: str) -> None:
+    """That no folder would be made under /workspace.
+
+    Raises:
+        UsageError: one would.
+    """
+    if Path(folder).is_relative_to("/workspace") and not Path(folder).is_dir():
+        raise UsageError(f"RUNS_DIR {folder} would be a new folder under /workspace")
+
+
 def prepare(recipe: Path, cluster: Cluster, given: Mapping[str, str]) -> list[str]:
     """Words for the launcher: NAME=value, setting=NAME=value, mount=SOURCE:TARGET.
 
@@ -109,6 +119,7 @@ def prepare(recipe: Path, cluster: Cluster, given: Mapping[str, str]) -> list[st
         UsageError: anything that the launch was asked for can't be.
     """
     image = given.get("IMAGE", "")
+    check_runs_dir(cluster.runs_dir)
     if not image and cluster.container != NO_CONTAINER:
         raise UsageError(f"set IMAGE, the container image that {cluster.container} runs")
     environment = environment_of(recipe, cluster, given)

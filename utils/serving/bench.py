@@ -26,7 +26,7 @@ from utils.acceptance.preflight import Target
 from utils.errors import NotMeasured, UsageError
 from utils.evals.speedbench import prepared_path, read_prompts
 from utils.records import Json
-from utils.serving import accepted, aiperf_run, figures, gpu_monitor, sized_prompts
+from utils.serving import accepted, aiperf_run, figures, gpu_monitor, sized_prompts, slo
 from utils.serving.greedy import NONE
 from utils.verdicts import exit_status
 
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan=plan,
         target=Target(base_url, (), engine, args.model, ranks, args.server_pid),
         load=load,
-        slo=figures.parse_slo(args.slo),
+        slo=slo.parse(args.slo),
         dataset=corpus.dataset,
         method=plan.get("spec_decoding") or NONE,
     )
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sized_prompts.counter(base_url, args.model, mode.chat_template_kwargs),
     )
     # Every point, whatever became of the one before it.
-    return max([_point(bench, concurrency, prompts) for concurrency in args.concurrency])
+    return max([_tried(bench, concurrency, prompts) for concurrency in args.concurrency])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,6 +111,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--server-pid", type=int, help="process that runs the engine")
     add("--output", type=Path, required=True, help="one point's record; of several, with _conc<N>")
     return parser
+
+
+def _tried(bench: Bench, concurrency: int, prompts: Sequence[Prompt]) -> int:
+    try:
+        return _point(bench, concurrency, prompts)
+    except NotMeasured as error:
+        print(f"serving conc={concurrency}: no result: {error}", file=sys.stderr, flush=True)
+        return errors.NOT_MEASURED
 
 
 def _point(bench: Bench, concurrency: int, prompts: Sequence[Prompt]) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from utils.acceptance.client import Answer
-from utils.errors import UsageError
 from utils.records import Json
+from utils.serving.slo import LATENCIES
 
 PERCENTILES = (50, 90, 99)
-LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 NOTHING = "an answer without a token"
 
 
@@ -67,25 +66,3 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
     ranked = sorted(values)
     ranks = {f"p{p}": ranked[max(0, -(-p * len(ranked) // 100) - 1)] for p in PERCENTILES}
     return {"mean": sum(ranked) / len(ranked), **ranks}
-
-
-def parse_slo(text: str) -> dict[str, float]:
-    """Limits of a good request, e.g. "ttft_s=0.5 tpot_s=0.05"; empty text has none.
-
-    Raises:
-        UsageError: an unknown latency, one twice, or no number above 0.
-    """
-    limits: dict[str, float] = {}
-    for word in text.split():
-        name, _, number = word.partition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = 0.0
-        if name not in LATENCIES or name in limits or not 0.0 < value < float("inf"):
-            raise UsageError(
-                f"SLO has {word!r}: want each of {', '.join(LATENCIES)} at most once, as"
-                " name=seconds, e.g. ttft_s=0.5"
-            )
-        limits[name] = value
-    return limits

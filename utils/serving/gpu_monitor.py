@@ -124,6 +124,7 @@ class Monitor:
         return {
             "state": "complete" if complete else "partial",
             "reason": problem,
+            "window": [records.format_time(begin_s), records.format_time(end_s)],
             "energy_j": joules,
             "energy_per_output_token_j": (
                 joules / output_tokens if joules is not None and output_tokens else None
