@@ -4,7 +4,7 @@ SETUP_PYTHON ?= python3
 PYTHON := .venv/bin/python
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 
-.PHONY: help setup demo test lint bench lock
+.PHONY: help setup demo example test lint bench lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -15,8 +15,13 @@ setup: ## install the harness (.venv) and the embedded CPU engine
 demo: setup ## measure a real engine on this machine, from launch to verdict
 	@bash runners/launch_local.sh smollm2_bf16_cpu_vllm_mtp
 
-test: setup ## run every test; sets up a second engine, SGLang, for them
+example: setup ## train a draft head on the CPU, and measure it in a real engine as it learns
+	@eval "$$($(PYTHON) -m utils.embedded_engine.install --print-env)"; \
+	"$$ENGINE_PYTHON" examples/train_eagle3_cpu.py
+
+test: setup ## run every test; sets up a second engine and a second client for them
 	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only sglang
+	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only aiperf
 	@$(PYTHON) -m pytest -q
 
 lint: setup ## ruff, mypy, shellcheck, shfmt
