@@ -156,21 +156,31 @@ def test_a_new_job_leaves_no_old_result(tmp_path: Path) -> None:
     runner.shutdown()
 
 
-@pytest.mark.parametrize("jump_s", [-200_000, 200_000])
-def test_clock_step(tmp_path: Path, jump_s: int) -> None:
+def test_clock_step(tmp_path: Path) -> None:
     """The time of day jumps under trainer, worker and engine while the eval runs."""
-    path = f"{support.ROOT}{os.pathsep}{STEPPED_CLOCK}"
-    clock = tmp_path / "clock"
-    clock.write_text("0")
-    env = {"PYTHONPATH": path, "SPECGATE_CLOCK": str(clock)}
-    engine_env = {**support.block(tmp_path, {"slow_s": 0.5})["engine_env"], **env}
-    output = write_block(tmp_path, engine_env=engine_env, at_end=False, timeout_s=50)
-    trainer = start(tmp_path, 0, 9, "hold", **env)
-    support.until(lambda: support.engines(tmp_path) and (tmp_path / "holding").exists())
-    clock.write_text(str(jump_s))
-    (tmp_path / "holding").unlink()
-    assert trainer.wait(60) == 0, (tmp_path / "trainer.log").read_text()
-    (row,) = history.read(output)
-    assert row["outcome"] == "measured"
-    assert 0 < row["seconds"]["boot"] < 50
-    assert row["started"][:10] != row["finished"][:10]  # the jump was seen, and did no harm
+    trainings = {}
+    for jump_s in (-200_000, 200_000):
+        folder = tmp_path / str(jump_s)
+        folder.mkdir()
+        set_clock(folder, 0)
+        path = f"{support.ROOT}{os.pathsep}{STEPPED_CLOCK}"
+        env = {"PYTHONPATH": path, "SPECGATE_CLOCK": str(folder / "clock")}
+        engine_env = {**support.block(folder, {"slow_s": 0.5})["engine_env"], **env}
+        write_block(folder, engine_env=engine_env, at_end=False, timeout_s=50)
+        trainings[jump_s] = folder, start(folder, 0, 9, "hold", **env)
+    for jump_s, (folder, _) in trainings.items():
+        support.until((folder / "holding").exists)
+        support.until(lambda folder=folder: support.engines(folder))  # type: ignore[misc]
+        set_clock(folder, jump_s)
+        (folder / "holding").unlink()
+    for folder, trainer in trainings.values():
+        assert trainer.wait(60) == 0, (folder / "trainer.log").read_text()
+        (row,) = history.read(folder / "decode_eval")
+        assert row["outcome"] == "measured"
+        assert 0 < row["seconds"]["boot"] < 50
+        assert row["started"][:10] != row["finished"][:10]  # the jump was seen, and did no harm
+
+
+def set_clock(folder: Path, offset_s: int) -> None:
+    (folder / "new").write_text(str(offset_s))
+    (folder / "new").replace(folder / "clock")

@@ -39,15 +39,15 @@ def export() -> dict[str, float]:
         model.register_parameter(f"p{index}", torch.nn.Parameter(tensor))
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     ours, peer = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(TIMES + 1):
+    for _ in range(TIMES + 1):
+        with tempfile.TemporaryDirectory() as folder:  # a step's snapshot is a new file
             began = time.perf_counter()
             snapshot.export_draft_snapshot(model, Path(folder))
             ours.append(time.perf_counter() - began)
             began = time.perf_counter()
             save_file(state, Path(folder) / "peer.safetensors", metadata={"format": "pt"})
             peer.append(time.perf_counter() - began)
-    return {"ours": median(ours[1:]), "peer": median(peer[1:])}  # the first warms the disk up
+    return {"ours": median(ours[1:]), "peer": median(peer[1:])}  # the first is a warm-up
 
 
 class Training(threading.Thread):

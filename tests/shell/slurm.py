@@ -29,7 +29,6 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
-CryptoType=crypto/munge
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
 StateSaveLocation={folder}/state
@@ -38,13 +37,11 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 GresTypes=gpu
 ReturnToService=2
 SlurmdParameters=config_overrides
-MpiDefault=none
 KillWait={kill_wait}
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=16 Gres=gpu:no_consume:8
 """

@@ -82,8 +82,7 @@ def draw(source: PromptSource, seed: int) -> list[Json]:
     rows = _sliced(source, load_rows(source))
     order = sorted(range(len(rows)), key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())
     convert, column = _converter(source, rows)
-    drawn: list[Json] = []
-    seen = set()
+    drawn, seen = list[Json](), set[str]()
     for index in order:
         messages = convert(rows[index].get(column))
         text = json.dumps(messages)

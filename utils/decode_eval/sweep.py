@@ -10,7 +10,16 @@ from pathlib import Path
 from utils import errors, records
 from utils.acceptance import client, engines, preflight
 from utils.acceptance.client import Pace
-from utils.decode_eval import commands, converters, lease, measuring, prompts, serving, weights
+from utils.decode_eval import (
+    commands,
+    converters,
+    lease,
+    measuring,
+    prompts,
+    serving,
+    sweep_table,
+    weights,
+)
 from utils.decode_eval.config import DecodeEvalConfig, PromptSource
 from utils.decode_eval.converters import Draft
 from utils.decode_eval.jobs import sampling
@@ -23,10 +32,6 @@ from utils.records import Json
 SCHEMA = "decode_eval_sweep"
 FILE = "sweep.json"
 BASELINE = 0  # as draft length: no speculation
-HEAD = (
-    f"{'engine':<8} {'prompt set':<12} conc   N      AL  95 % interval   tokens/s speedup "
-    "same answers  accepted at 1, 2…"
-)
 FIGURES = (
     *("acceptance_length", "lower", "upper", "per_position", "completed"),
     *("output_tokens", "output_tokens_per_s", "reason", "error"),
@@ -77,13 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         tuple(args.sets or (source.name for source in configs[0].sources)),
     )
     record = _begin(checkpoint, configs)
-    print(HEAD, flush=True)
+    print(sweep_table.HEAD, flush=True)
     for config in configs:
         for row in sweep(config, grid, checkpoint):
             record["rows"].append(row)
             record["finished"] = records.utc_now()
             records.write_json(args.output / FILE, record, SCHEMA)
-            print(line(row), flush=True)
+            print(sweep_table.line(row), flush=True)
     print(f"record: {args.output / FILE}")
     measured = all(row["error"] is None for row in record["rows"])
     return errors.PASS if measured else errors.NOT_MEASURED
@@ -249,22 +254,3 @@ def _compared(row: Json, texts: Sequence[str], base: Json) -> Json:
     same = sum(one == other for one, other in zip(texts, base["texts"], strict=True))
     speedup = row["output_tokens_per_s"] / base["output_tokens_per_s"]
     return {**row, "speedup": speedup, "same_answers": same}
-
-
-def line(row: Json) -> str:
-    """One row of the table."""
-    head = (
-        f"{row['engine']:<8} {row['prompt_set']:<12} {row['concurrency']:>4} "
-        f"{row['num_speculative_tokens'] or '-':>3} "
-    )
-    if row["error"]:
-        return f"{head} not measured: {row['reason']}: {row['error']}"
-    al, low, high = (row[name] for name in ("acceptance_length", "lower", "upper"))
-    length = "      -" if al is None else f"{al:7.4f}"
-    interval = "" if low is None else f"{low:.3f}..{high:.3f}"
-    compared = f"{'-':>7} {'-':>12}"
-    if row["speedup"] is not None:
-        same = f"{row['same_answers']}/{row['prompts']}"
-        compared = f"{row['speedup']:6.2f}x {same:>12}"
-    places = " ".join(f"{share:.3f}" for share in row["per_position"])
-    return f"{head}{length}  {interval:<14} {row['output_tokens_per_s']:9.1f} {compared}  {places}"
