@@ -5,28 +5,16 @@ set -euo pipefail
 
 run_dir=$1 result_dir=$2 container=$3 image_uri=$4 image_file=$5 recipe=$6
 mounts=("${@:7}")
-runners=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd)
+source "${BASH_SOURCE[0]%/*}/phase_lib.sh"
 
-say_phase() { printf '%s\n' "$1" >"$run_dir/phase"; }
-run() { # <step> <argv>...
-  "${@:2}"
-}
-if [[ ${DRY_RUN-} == 1 ]]; then
-  say_phase() { :; }
-  run() {
-    env PYTHONPATH="$runners/.." PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON" \
-      -m utils.recipes.dry_run "$@"
-  }
-else
-  printf '%s\n' "$SLURM_JOB_ID" >"$run_dir/job_id"
-fi
+[[ ${DRY_RUN-} == 1 ]] || printf '%s\n' "$SLURM_JOB_ID" >"$run_dir/job_id"
 
 # Of the launcher's environment the step gets run.env and nothing else.
 step=(srun --nodes=1 --ntasks=1 --export=NONE --chdir=/ --cpu-bind=none)
 if [[ $container == pyxis ]]; then
   say_phase image
   run import_image srun --nodes=1 --ntasks=1 --export=PATH,HOME \
-    /bin/bash "$runners/import_image.sh" "$image_uri" "$image_file"
+    /bin/bash "$RUNNERS/import_image.sh" "$image_uri" "$image_file"
   IFS=,
   step+=("--container-image=$image_file" "--container-mounts=${mounts[*]}"
     --no-container-mount-home --no-container-entrypoint --container-remap-root)
@@ -35,7 +23,7 @@ say_phase starting
 status=0
 trap 'status=$?' ERR # the step's status is in its own file; the node is looked at either way
 set +e
-run step "${step[@]}" /bin/bash "$runners/step.sh" "$run_dir" "$recipe"
+run step "${step[@]}" /bin/bash "$RUNNERS/step.sh" "$run_dir" "$recipe"
 run node_state srun --nodes=1 --ntasks=1 --overlap --export=PATH --time=1 \
-  --output="$result_dir/node.log" /bin/bash "$runners/node_state.sh"
+  --output="$result_dir/node.log" /bin/bash "$RUNNERS/node_state.sh"
 exit "$status"

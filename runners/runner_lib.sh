@@ -28,7 +28,7 @@ readonly RUNNER_ROOT RUNNERS HARNESS_PYTHON PYTHON cluster
 hw=                # as recipes' names say it
 partition=         # Slurm's
 account=           # Slurm's
-gpus_per_node=8    #
+gpus_per_node=8    # of which one recipe takes TP times DP_SIZE
 image_dir=         # where the nodes keep image files
 extra_mounts=()    # SOURCE:TARGET[:ro] that its containers need
 container=none     # pyxis, docker; none runs on the node itself
@@ -99,8 +99,9 @@ launch_on_slurm() { # <recipe>
 
 # Many nodes of a Slurm cluster, by srt-slurm: a job of prefill and decode workers.
 launch_with_srt() { # <recipe>
-  prepare "$@"
+  find_recipe "$@"
   [[ ${recipe##*/} == *_dynamo-* ]] || die "${recipe##*/} takes one node; this launcher starts many"
+  prepare "$@"
   facility=(--slurm "$job_name")
   inside=("$RUNNERS/submit_srt.sh" "$run_dir" "$recipe")
   local IFS=,

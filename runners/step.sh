@@ -9,7 +9,7 @@ set -a
 # shellcheck source=/dev/null # made by utils/runners/prepare.py
 source "$run_dir/run.env"
 set +a
-rm -- "$run_dir/run.env" # a token may be in it, and the launcher may be killed
+rm -- "$run_dir/run.env"                 # a token may be in it, and the launcher may be killed
 if [[ $recipe != */multi_node/* ]]; then # whose workers are elsewhere
   printf 'doctor\n' >"$run_dir/phase"
   status=0

@@ -4,23 +4,13 @@
 set -euo pipefail
 
 run_dir=$1 recipe=$2
-runners=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd)
-say_phase() { printf '%s\n' "$1" >"$run_dir/phase"; }
-run() { # <step> <argv>...
-  "${@:2}"
-}
-if [[ ${DRY_RUN-} == 1 ]]; then
-  say_phase() { :; }
-  run() {
-    env PYTHONPATH="$runners/.." PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON" \
-      -m utils.recipes.dry_run "$@"
-  }
-fi
+source "${BASH_SOURCE[0]%/*}/phase_lib.sh"
+
 # Not here: the nodes may be of another architecture than this machine.
 say_phase image
 run import_image srun --job-name="$LAUNCH_NAME" --partition="$LAUNCH_PARTITION" \
   --account="$LAUNCH_ACCOUNT" --nodes=1 --ntasks=1 --time=60 --export=PATH,HOME \
-  /bin/bash "$runners/import_image.sh" "$LAUNCH_IMAGE_URI" "$LAUNCH_IMAGE"
+  /bin/bash "$RUNNERS/import_image.sh" "$LAUNCH_IMAGE_URI" "$LAUNCH_IMAGE"
 say_phase starting
 export LAUNCH_JOB=$run_dir/job.yaml
 if [[ ${DRY_RUN-} != 1 ]]; then
@@ -34,5 +24,5 @@ if [[ ${DRY_RUN-} != 1 ]]; then
   cd "$run_dir" # srtctl looks for srtslurm.yaml here
 fi
 run submit srtctl apply --file "$LAUNCH_JOB"
-run wait env PYTHONPATH="$runners/.." PYTHONDONTWRITEBYTECODE=1 "$LAUNCH_PYTHON" \
+run wait env PYTHONPATH="$RUNNERS/.." PYTHONDONTWRITEBYTECODE=1 "$LAUNCH_PYTHON" \
   -m utils.runners.wait_job --name "$LAUNCH_NAME" --run-dir "$run_dir"

@@ -128,11 +128,12 @@ class TestAgainst:
         [
             ((), ROWS),
             (ROWS, ()),
-            (ROWS[:-1], ROWS),  # not of all prompts
+            (ROWS[:-1], ROWS),  # ours are not
             (((1, 1), *ROWS[1:]), ROWS),  # not what the counters say
             (((0, 0), *ROWS[1:]), ((12, 10), *ROWS[1:])),
             (ROWS, ((0, 0), *ROWS[1:])),  # a pair too few
-            (ROWS, ROWS[:-1]),  # of other prompts
+            (ROWS, ROWS[:-1]),  # the golden's are not of all prompts
+            (((25, 20), *ROWS[2:]), ROWS),  # two prompts in one
         ],
     )
     def test_not_paired(

@@ -151,6 +151,11 @@ def test_columns_of_unequal_length_are_refused(base: Any, tmp_path: Path) -> Non
         lossless.read(tmp_path / "base.json")
 
 
+def test_how_the_server_speculates_must_be_said(prompts: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--spec-method none, or by which method"):
+        record(prompts, tmp_path / "greedy.json", "")
+
+
 @pytest.mark.parametrize(
     ("entry", "text"),
     [

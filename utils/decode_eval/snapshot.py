@@ -62,8 +62,9 @@ def export_draft_snapshot(
     fresh.mkdir(parents=True)
     try:
         _require_room(fresh, size)
-        digest = _save(tensors, fresh / weights.FILE)
+        # First, for its fsync would wait for the weights to reach the disk.
         records.write_json(fresh / weights.CONFIG, config)
+        digest = _save(tensors, fresh / weights.FILE)
         _remove(final)
         fresh.rename(final)
     except BaseException:

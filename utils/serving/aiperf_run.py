@@ -64,12 +64,17 @@ def run(
         rows = read_rows(folder / ROWS, done)
         answers = [to_answer(row) for row in rows]
         refuse_lost(folder, len(prompts), answers, done.returncode)
-    starts = [row["metadata"]["request_start_ns"] for row in rows]
-    ends = [row["metadata"]["request_end_ns"] for row in rows]
-    issued = [row["metadata"]["credit_issued_ns"] for row in rows]
-    pace.duration_s = (max(ends) - min(starts)) / 1e9
-    pace.start_lag_s = max(s - i for s, i in zip(starts, issued, strict=True)) / 1e9
-    return answers, min(starts) / 1e9
+    return answers, began(rows, pace)
+
+
+def began(rows: Sequence[Json], pace: Pace) -> float:
+    """When the first request was sent, in unix seconds; fills in the pace."""
+    times = [row["metadata"] for row in rows]
+    first = min(time["request_start_ns"] for time in times)
+    lag = max(time["request_start_ns"] - time["credit_issued_ns"] for time in times)
+    pace.duration_s = (max(time["request_end_ns"] for time in times) - first) / 1e9
+    pace.start_lag_s = lag / 1e9
+    return float(first / 1e9)
 
 
 def command(program: str, load: Load, requests: int, tokenizer: str, folder: Path) -> list[str]:

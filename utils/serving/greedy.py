@@ -17,7 +17,7 @@ from utils.acceptance.client import Answer, Load, Prompt, api_headers
 from utils.acceptance.engines import Counts, Engine
 from utils.acceptance.preflight import Target
 from utils.acceptance.window import local_session
-from utils.errors import NotMeasured
+from utils.errors import NotMeasured, UsageError
 from utils.evals.speedbench import prepared_path, read_prompts
 from utils.records import Json
 from utils.serving import accepted
@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     model = models.load(args.model_prefix)
     plan = records.read_json(args.plan) if args.plan else {}
-    method = args.spec_method or plan.get("spec_decoding") or NONE
+    method = args.spec_method or plan.get("spec_decoding")
+    if not method:
+        raise UsageError("say how the server speculates: --spec-method none, or by which method")
     started = records.utc_now()
     path = prepared_path(args.prompts_dir, model.prompt_set)
     prompts = read_prompts(path, model.prompt_set.category, args.num_prompts)
@@ -67,8 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "outputs": outputs,
     }
     records.write_json(args.output, record, "greedy_outputs")
-    tokens = sum(len(output["tokens"]) for output in outputs)
-    print(f"greedy: {tokens} tokens of {len(outputs)} prompts; {args.output}")
+    print(f"greedy: outputs of {len(outputs)} prompts; {args.output}")
     return errors.PASS
 
 
