@@ -15,9 +15,11 @@ setup: ## install the harness (.venv) and the embedded CPU engine
 demo: setup ## measure a real engine on this machine, from launch to verdict
 	@bash runners/launch_local.sh smollm2_bf16_cpu_vllm_mtp
 
+EXAMPLE ?= /tmp/specgate_example
 example: setup ## train a draft head on the CPU, and measure it in a real engine as it learns
 	@eval "$$($(PYTHON) -m utils.embedded_engine.install --print-env)"; \
-	"$$ENGINE_PYTHON" examples/train_eagle3_cpu.py
+	"$$ENGINE_PYTHON" examples/train_eagle3_cpu.py --target "$$MODEL_PATH" --output $(EXAMPLE) && \
+	$(PYTHON) -m utils.decode_eval history $(EXAMPLE) && $(PYTHON) -m utils.decode_eval plot $(EXAMPLE)
 
 test: setup ## run every test; sets up a second engine and a second client for them
 	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only sglang

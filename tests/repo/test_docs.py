@@ -134,8 +134,8 @@ RUN = [
 
 @pytest.mark.parametrize(("file", "command"), RUN, ids=[f"{f}: {c[:60]}" for f, c in RUN])
 def test_a_cheap_command_runs(file: str, command: str, tmp_path: Path) -> None:
-    words = [sys.executable if word == "python3" else word for word in words_of(command)]
-    moved = [word.replace("/tmp/", f"{tmp_path}/") for word in words]
+    words = [word.replace("/tmp/", f"{tmp_path}/") for word in words_of(command)]
+    moved = [sys.executable if word == "python3" else word for word in words]
     done = subprocess.run(moved, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

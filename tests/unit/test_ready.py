@@ -133,8 +133,8 @@ def test_refuses_what_will_never_work(server: Server, status: int) -> None:
 
 def test_the_deadline_says_why(server: Server) -> None:
     server.generations = [(503, {"error": "loading"})]
-    with pytest.raises(NotMeasured, match=r"within 0.3 s: POST .* 503 .*loading"):
-        wait(server, 0.3)
+    with pytest.raises(NotMeasured, match=r"within 1.5 s: POST .* 503 .*loading"):
+        wait(server, 1.5)
 
 
 def test_nobody_listens(server: Server) -> None:
@@ -150,7 +150,7 @@ def test_progress_is_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> No
     shown: list[str] = []
     server.generations = [(503, {})]
     with pytest.raises(NotMeasured):
-        wait(server, 0.1)
+        wait(server, 1.5)
     assert shown and "503" in shown[0]
 
 
