@@ -28,7 +28,8 @@ class Attempt:
     """A result of one cell, or, without a file, the lack of one.
 
     cell: what was measured: task and concurrency, or thinking and N, or lengths and concurrency.
-    folder: of the job, relative to the root. time: unix seconds by the file itself; None where it doesn't say.
+    folder: of the job, relative to the root. time: unix seconds by the file itself; None where it
+    doesn't say.
     """
 
     job: Json
