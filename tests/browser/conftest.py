@@ -31,7 +31,8 @@ class Opened:
     asked: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+# Not longer than its tests: until it stops, Playwright has an event loop running in this thread.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     program = needs.program("chromium", "chromium-browser", "google-chrome")
     for name in PACKAGES:

@@ -2,7 +2,7 @@
 
 FAKE_ENGINE holds the failures as a JSON object:
   die_at_start: exit status            die_on_request: [n, exit status] at the n-th generation
-  models: other names to list          warmup_s: generation answers 503 for so long
+  models: other names to list          cold: so many generations answer 503
   silent: never listen                 refuse: status of every generation
   empty: generations without a token   workers: list of "stubborn", "daemon", "polite"
   warmup_until: 503 until this file exists
@@ -43,7 +43,7 @@ class Engine(ThreadingHTTPServer):
     def __init__(self, port: int, model: str, modes: dict[str, Any]) -> None:
         self.model = model
         self.modes = modes
-        self.started = time.monotonic()
+        self.refused = 0
         self.generations = 0
         self.lock = threading.Lock()
         super().__init__(("127.0.0.1", port), Handler)
@@ -79,7 +79,9 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         engine = self.server
         warm = Path(engine.modes.get("warmup_until", "/")).exists()
-        if not warm or time.monotonic() - engine.started < engine.modes.get("warmup_s", 0):
+        with engine.lock:
+            engine.refused += 1
+        if not warm or engine.refused <= engine.modes.get("cold", 0):
             self.reply(503, {"error": "model is loading"})
             return
         if "refuse" in engine.modes:
