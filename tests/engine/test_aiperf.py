@@ -27,14 +27,20 @@ def require_aiperf() -> None:
 
 
 def run(
-    engine: Embedded, prompts: Path, folder: Path, *faults: str, client: str = "aiperf"
+    engine: Embedded,
+    prompts: Path,
+    folder: Path,
+    *faults: str,
+    client: str = "aiperf",
+    osl: int = 8,
 ) -> tuple[int, Any]:
     require_aiperf()
     with SpeculatingServer(faults=faults).running() as server:
         status = bench.main(
             [
                 *("--base-url", server.base_url, "--model", MODEL, "--model-prefix", "smollm2"),
-                *("--prompts-dir", str(prompts.parent), "--isl", str(PROMPT_TOKENS), "--osl", "8"),
+                *("--prompts-dir", str(prompts.parent), "--isl", str(PROMPT_TOKENS)),
+                *("--osl", str(osl)),
                 *("--concurrency", "2", "--client", client),
                 *("--tokenizer", str(engine.model_path), "--output", str(folder / "out.json")),
             ]
@@ -69,7 +75,7 @@ def test_both_clients_measure_the_same_of_a_server_that_keeps_time(
     found = []
     for client in bench.CLIENTS:
         (tmp_path / client).mkdir()
-        status, result = run(engine, prompts, tmp_path / client, "drip", client=client)
+        status, result = run(engine, prompts, tmp_path / client, "drip", client=client, osl=48)
         assert status == 0
         found.append(result)
     ours, theirs = found

@@ -123,7 +123,7 @@ def measure(server: Server, engine: Embedded, prompts: Path, output: Path, clien
         status = bench.main(
             [
                 *("--base-url", server.base_url, "--model", MODEL, "--model-prefix", "smollm2"),
-                *("--prompts-dir", str(prompts.parent), "--isl", "64", "--osl", "48"),
+                *("--prompts-dir", str(prompts.parent), "--isl", "64", "--osl", "96"),
                 *("--concurrency", "2", "--prompts-per-slot", str(REQUESTS // 2)),
                 *("--client", client, "--tokenizer", str(engine.model_path)),
                 *("--output", str(output)),
