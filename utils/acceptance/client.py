@@ -216,9 +216,16 @@ class _Run:
         async for data in reply.content.iter_any():
             flight.heard = now()
             events.feed(data, flight.heard - sent)
-        # Only once the requests that are due have gone out: what is decoded first delays them.
+        # One a turn of the loop, after what has arrived: decoding them at once would delay the
+        # requests that are due now.
+        if not self.undecoded:
+            asyncio.get_running_loop().call_soon(self._decode_in_turn)
         self.undecoded.append((events, answer))
-        asyncio.get_running_loop().call_soon(self._decode_one)
+
+    def _decode_in_turn(self) -> None:
+        self._decode_one()
+        if self.undecoded:
+            asyncio.get_running_loop().call_soon(self._decode_in_turn)
 
     def _decode_one(self) -> None:
         if self.undecoded:
