@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PACKAGES = ("playwright", "axe_playwright_python")
-# As root, in a container, Chromium can't build its sandbox, and /dev/shm may be small; the pages are
-# our own.
+# As root, in a container, Chromium can't build its sandbox, and /dev/shm may be small.
+# The pages are our own.
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 
