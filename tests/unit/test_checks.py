@@ -13,6 +13,7 @@ from utils.acceptance.client import Pace
 from utils.acceptance.engines import Counts
 from utils.acceptance.stream import Answer
 from utils.acceptance.tally import BY_STREAM, Tally
+from utils.evals import al_record
 
 ASKED = Asked(draft_length=3, method="eagle3", thinking="off", prompts=2, output_len=64)
 # Two requests: a prefill token, then steps that accept 3, 0, 1 drafts.
@@ -106,6 +107,11 @@ def test_traffic_that_nobody_counts_is_a_warning() -> None:
 def test_fewer_drafts_than_n_a_step_are_a_warning_unless_the_method_is_lookup() -> None:
     assert failing(count(drafted=17)) == {"drafted_tokens": False}
     assert failing(count(drafted=17), asked=replace(ASKED, method="ngram")) == {}
+
+
+def test_a_record_remembers_the_size_of_a_tree() -> None:
+    assert al_record.readback_of({"server": {"drafts_per_step": 7}}).drafts_per_step == 7
+    assert al_record.readback_of({"server": {}}).drafts_per_step is None
 
 
 def test_a_step_of_a_tree_drafts_more_than_its_depth() -> None:

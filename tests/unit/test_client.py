@@ -87,6 +87,8 @@ def test_a_stream_is_read_by_its_meaning() -> None:
             "where a count should be",
         ),
         (['{"metrics": {"speculative_decoding": {"x": 1}}}', USAGE, "[DONE]"], "unknown shape"),
+        ([delta(content=5), USAGE, "[DONE]"], "5 where text should be"),
+        ([delta(tool_calls=[{"function": {"name": [1]}}]), USAGE, "[DONE]"], "text should be"),
     ],
 )
 def test_a_broken_stream_is_an_error_with_its_name(events: list[str], words: str) -> None:
@@ -147,6 +149,15 @@ def test_whatever_a_chunk_holds_is_an_answer_or_one_named_error(chunks: list[Any
             assert answer.completion_tokens == 5
             row = json.loads(json.dumps(answer.as_json()))
             assert Answer.from_json(row).as_json() == row
+
+
+def test_answers_that_no_turn_of_the_loop_was_left_for_are_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client._Run, "_decode_in_turn", lambda _: None)
+    with SpeculatingServer().running() as server:
+        answers = send(server)
+    assert [(answer.ok, answer.error) for answer in answers] == [(True, None)] * 4
 
 
 def test_every_field_is_sent_and_nothing_else() -> None:

@@ -100,6 +100,35 @@ def test_sglang_requests_recorded(name: str, counts: RequestCounts) -> None:
     assert counts.accepted + counts.steps == 63
 
 
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"steps": True},
+        {"steps": "4"},
+        {"accepted": -1},
+        {"accepted": 1.5},
+        {"drafted": "12"},
+        {"histogram": [1, None]},
+        {"reported": "2.5"},
+    ],
+)
+def test_a_requests_figures_are_counts(figures: dict[str, Any]) -> None:
+    sound = {"steps": 4, "accepted": 6, "drafted": 12, "histogram": [1, 3], "reported": 2.5}
+    RequestCounts(**sound)
+    with pytest.raises(TypeError, match="should be"):
+        RequestCounts(**{**sound, **figures})
+
+
+@pytest.mark.parametrize(
+    ("topk", "rows", "n", "drafts"), [("1", "4", 3, None), ("2", "8", 3, 7), ("4", "16", 3, 15)]
+)
+def test_sglang_says_the_size_of_a_tree(topk: str, rows: str, n: int, drafts: int | None) -> None:
+    words = "--speculative-algorithm EAGLE3 --speculative-draft-model-path d"
+    words += f" --speculative-num-steps 3 --speculative-eagle-topk {topk}"
+    found = SGLANG.speculation([*words.split(), "--speculative-num-draft-tokens", rows])
+    assert (found.num_speculative_tokens, found.drafts_per_step) == (n, drafts)
+
+
 @pytest.mark.parametrize("accepted", sglang.NAMES["accepted"])
 @pytest.mark.parametrize("place", ["details", "meta_info", "choice"])
 def test_sglang_field_names_of_every_release(accepted: str, place: str) -> None:
