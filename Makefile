@@ -4,13 +4,19 @@ SETUP_PYTHON ?= python3
 PYTHON := .venv/bin/python
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 
-.PHONY: help setup demo example test lint bench lock
+# Environments, of which several can be set up side by side.
+ENVIRONMENTS := harness engine sglang aiperf
+
+.PHONY: help setup demo example programs test lint bench lock $(ENVIRONMENTS)
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 setup: ## install the harness (.venv) and the embedded CPU engine
 	@$(SETUP_PYTHON) -m utils.embedded_engine.install
+
+$(ENVIRONMENTS):
+	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only $@
 
 demo: setup ## measure a real engine on this machine, from launch to verdict
 	@bash runners/launch_local.sh smollm2_bf16_cpu_vllm_mtp
@@ -21,12 +27,16 @@ example: setup ## train a draft head on the CPU, and measure it in a real engine
 	"$$ENGINE_PYTHON" examples/train_eagle3_cpu.py --target "$$MODEL_PATH" --output $(EXAMPLE) && \
 	$(PYTHON) -m utils.decode_eval history $(EXAMPLE) && $(PYTHON) -m utils.decode_eval plot $(EXAMPLE)
 
-test: setup ## run every test; sets up a second engine and a second client for them
-	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only sglang
-	@$(SETUP_PYTHON) -m utils.embedded_engine.install --only aiperf
-	@$(PYTHON) -m pytest -q
+programs: ## install Slurm and a browser, which tests use if they are there (apt-get)
+	@bash tests/programs.sh
 
-lint: setup ## ruff, mypy, shellcheck, shfmt
+# Compiled beforehand, as a recipe's own processes leave no byte code.
+test: ## run every test; sets up a second engine and a second client for them
+	@$(MAKE) --no-print-directory --jobs $(ENVIRONMENTS)
+	@$(PYTHON) -m compileall -q utils
+	@$(PYTHON) -I utils/serving/supervise.py -- $(PYTHON) -m pytest -q --numprocesses auto
+
+lint: harness ## ruff, mypy, shellcheck, shfmt
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy

@@ -3,32 +3,16 @@
 # run_benchmark_serving, run_eval. This file starts, watches and stops processes; whatever parses,
 # measures, writes a file or speaks HTTP is Python under utils/.
 
-log() { printf '[%(%H:%M:%S)T] %s\n' -1 "$*" >&2; }
+# shellcheck source=harness.sh
+source "${BASH_SOURCE[0]%/*}/harness.sh"
 
-die() { # <message>...
-  printf 'error: %s\n' "$*" >&2
-  exit 2
-}
-
-# A recipe that carries on after a failed step would report numbers of a server that was never
-# set up, so the library refuses to load outside strict mode.
-[[ -o errexit && -o nounset && -o pipefail ]] ||
-  die 'put "set -euo pipefail" before the line that sources benchmark_lib.sh'
-((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)) ||
-  die "bash $BASH_VERSION is too old, wait -n -p needs 5.1"
-shopt -s inherit_errexit
-
-BENCH_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd)
-if [[ -z ${HARNESS_PYTHON-} ]]; then
-  HARNESS_PYTHON=python3
-  [[ ! -x $BENCH_ROOT/.venv/bin/python ]] || HARNESS_PYTHON=$BENCH_ROOT/.venv/bin/python
-fi
-# PYTHON runs our modules, and only our own processes get this environment, the engine never.
-PYTHON=(env PYTHONPATH="$BENCH_ROOT" PYTHONDONTWRITEBYTECODE=1 'no_proxy=*' 'NO_PROXY=*'
-  "$HARNESS_PYTHON")
-SUPERVISOR=("$HARNESS_PYTHON" -I "$BENCH_ROOT/utils/serving/supervise.py" --parent-pid "$$")
+# Only our own processes get this environment, the engine never.
+PYTHON=("${PYTHON[@]::3}" 'no_proxy=*' 'NO_PROXY=*' "$HARNESS_PYTHON")
+SUPERVISOR=("$HARNESS_PYTHON" -I "$HARNESS_ROOT/utils/serving/supervise.py" --parent-pid "$$")
 RECIPE=${BASH_SOURCE[-1]}
-readonly BENCH_ROOT HARNESS_PYTHON PYTHON SUPERVISOR RECIPE
+readonly HARNESS_PYTHON PYTHON SUPERVISOR RECIPE
+
+log() { printf '[%(%H:%M:%S)T] %s\n' -1 "$*" >&2; }
 
 # shellcheck disable=SC2034 # for recipes
 speculation_args=() # set by speculate
@@ -43,7 +27,9 @@ client_pid=         # supervisor of the client while it lives
 client_status=0     # of the last client
 completed_concs=()  # eval points that came back
 failed_steps=()     # steps that did not
-summary_due=false   # meta_env.json must still be written
+measured=false      # nothing came back yet
+gate_status=        # of the gate, once it was asked
+summary_due=false   # evals were asked for, and meta_env.json isn't written
 
 # Check the environment and fill in its defaults.
 require_env() { # <name>...
@@ -62,8 +48,9 @@ speculate() { # <method> <N> [key=value]...
   speculation=("$@")
   local -ra said=(--engine "$ENGINE_FAMILY" --label "${SPEC_DECODING-}" --method "$1" --num "$2"
     -- "${@:3}")
-  _capture speculation_args -m utils.recipes.speculation "${said[@]}"
-  [[ $SYNTHETIC_ACCEPTANCE != true ]] || _capture synthetic_env -m utils.golden.export "${said[@]}"
+  _capture speculation_args -m utils.recipes.speculate "${said[@]}"
+  [[ $SYNTHETIC_ACCEPTANCE != true ]] ||
+    _capture synthetic_env -m utils.recipes.speculate --environment "${said[@]}"
   export SPEC_DECODING=$1 NUM_SPEC_TOKENS=$2
 }
 
@@ -75,13 +62,14 @@ serve() { # <argv>...
   export SPEC_DECODING=${SPEC_DECODING:-none}
   server_log=$RESULT_DIR/server.log
   _start_server "${engine_env[@]}" "${synthetic_env[@]}" "$@"
-  _beside ready -m utils.serving.ready "${target[@]:0:4}" --timeout-s "$SERVER_READY_TIMEOUT_S" \
+  _run_client ready -m utils.serving.ready "${target[@]:0:4}" --timeout-s "$SERVER_READY_TIMEOUT_S" \
     --engine "$ENGINE" --record "$RESULT_DIR/server_command.json" --server-pid "$server_pid"
   ((client_status == 0)) || exit "$((client_status == 2 ? 2 : 3))"
 }
 
 run_benchmark_serving() {
   local -a points
+  [[ -n $server_log ]] || die 'run_benchmark_serving: call serve first'
   [[ $EVAL_ONLY != true ]] || return 0
   read -ra points <<<"$CONC"
   _beside throughput -m utils.serving.bench "${target[@]}" --engine "$ENGINE" --isl "$ISL" \
@@ -93,6 +81,7 @@ run_benchmark_serving() {
 run_eval() {
   local -a points
   local point
+  [[ -n $server_log ]] || die 'run_eval: call serve first'
   [[ $RUN_EVAL == true || $EVAL_ONLY == true ]] || return 0
   read -ra points <<<"$EVAL_CONCURRENT_REQUESTS"
   for point in "${points[@]}"; do run_lm_eval "$point"; done
@@ -134,22 +123,10 @@ stop_server() {
 }
 
 _print_verdict() {
-  _run_client gate "$BENCH_ROOT/utils/evals/validate_scores.py" --results-dir "$RESULT_DIR"
-  local -ri verdict=$client_status
+  _run_client gate "$HARNESS_ROOT/utils/evals/validate_scores.py" --results-dir "$RESULT_DIR"
+  gate_status=$client_status
   _run_client report -m utils.report "$RESULT_DIR"
-  return "$verdict"
-}
-
-# Fill an array with the NUL-terminated words that one of our modules prints. Its status comes as
-# one more word: bash 5.2 now and then says 255 instead when it waits for a process substitution.
-_capture() { # <array> <argument of python>...
-  local -n captured=$1
-  # shellcheck disable=SC2312 # the status is the last word
-  mapfile -d '' -t captured < <("${PYTHON[@]}" "${@:2}" && printf '0\0' || printf '%s\0' "$?")
-  ((${#captured[@]})) || return 3
-  local -ri status=${captured[-1]}
-  unset 'captured[-1]'
-  return "$status"
+  return "$gate_status"
 }
 
 # The engine's output goes to its log: a process left behind must not hold the CI step's pipe open.
@@ -168,7 +145,7 @@ _start_server() { # <NAME=value>... <argv>...
 _beside() { # <step> <argument of python>...
   client_status=3
   [[ -z $server_pid ]] || _run_client "$@"
-  ((client_status == 0)) || failed_steps+=("$1")
+  if ((client_status)); then failed_steps+=("$1"); else measured=true; fi
 }
 
 # Run a client; if there is a server, whoever ends first decides.
@@ -200,7 +177,7 @@ _bury_server() { # <step>
   client_pid=
   server_pid=
   [[ ! -s $server_log.status ]] || read -r status <"$server_log.status"
-  tail -n 40 -- "$server_log" >&2
+  [[ ! -f $server_log ]] || tail -n 40 -- "$server_log" >&2
   log "error: the server ended with status $status during $1; its log ends above"
 }
 
@@ -211,17 +188,25 @@ _stop() { # <pid of a supervisor>...
   for pid; do wait "$pid" || log "stop: $pid ended with status $?"; done
 }
 
+# bash ends with statuses of its own, 1 for an unset variable, 127 for an unknown command; here 1 says
+# that a measured value failed, so only the gate's counts.
 _on_exit() {
   local -i status=$?
   trap '' HUP INT TERM # a second signal must not cut this short
   trap - EXIT
   _stop ${client_pid:+"$client_pid"} ${server_pid:+"$server_pid"}
   server_pid=
-  [[ $summary_due != true ]] || append_lm_eval_summary
-  if ((${#failed_steps[@]})); then
-    log "failed: ${failed_steps[*]}"
-    status=$((status == 0 ? 3 : status))
+  if [[ $summary_due == true ]]; then
+    append_lm_eval_summary
+    ((status)) || failed_steps+=(run_eval)
   fi
+  [[ $measured == true || $status != 0 ]] || failed_steps+=('everything, nothing was measured')
+  ((${#failed_steps[@]} == 0)) || log "failed: ${failed_steps[*]}"
+  case $status in
+    0) ((${#failed_steps[@]} == 0)) || status=3 ;;
+    2 | 3 | 129 | 130 | 143 | "$gate_status") ;;
+    *) status=$((${#server_log} ? 3 : 2)) ;;
+  esac
   exit "$status"
 }
 

@@ -18,21 +18,21 @@ serve_disaggregated() { # <prefill workers> <GPUs of each>
     die 'serve_disaggregated: set prefill and decode, say <prefill workers> <GPUs of each>'
   if [[ ${DRY_RUN-} != 1 && -z ${SRT_FRONTEND_HOST-} ]]; then
     _write_job "$@"
-    exit 0
   fi
   "${PYTHON[@]}" -m utils.recipes.run_plan --recipe "$RECIPE" -- "${speculation[@]}"
   export SPEC_DECODING=${SPEC_DECODING:-none}
   _find_workers
   server_log=$RESULT_DIR/server.log
   _watch_server
-  _beside ready -m utils.serving.remote wait "${target[@]:0:4}" "${al_args[@]}" \
+  _run_client ready -m utils.serving.remote wait "${target[@]:0:4}" "${al_args[@]}" \
     --timeout-s "$SERVER_READY_TIMEOUT_S"
   ((client_status == 0)) || exit "$((client_status == 2 ? 2 : 3))"
 }
 
+# Takes the recipe's place.
 _write_job() { # <prefill workers> <GPUs of each>
   [[ -n ${LAUNCH_JOB-} ]] || die 'start it with runners/launch_<cluster>.sh: it takes nodes'
-  "${PYTHON[@]}" -m utils.runners.srt --recipe "$RECIPE" --prefill-workers "$1" \
+  exec "${PYTHON[@]}" -m utils.runners.srt --recipe "$RECIPE" --prefill-workers "$1" \
     --prefill-gpus "$2" --output "$LAUNCH_JOB" -- "${engine_env[@]}" "${prefill_env[@]}" \
     "${prefill[@]}" -- "${engine_env[@]}" "${decode[@]}"
 }

@@ -25,6 +25,7 @@ import math
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import requests
 import torch
@@ -38,13 +39,13 @@ from utils.decode_eval.config import DecodeEvalConfig, resolve_decode_eval_confi
 from utils.decode_eval.eagle3_head import ARCHITECTURE, Eagle3Head, Past, feature_layers
 from utils.decode_eval.loop import Session, session
 from utils.embedded_engine import layout
+from utils.records import Json
 
-N = 3
-EVAL_TIMEOUT_S = 300.0
-DRAFT_VOCABULARY = 2048
-LEARNING_RATE = 1e-3
-WARM_UP_STEPS = 20
+N, DRAFT_VOCABULARY = 3, 2048
+LEARNING_RATE, WARM_UP_STEPS = 1e-3, 20
 STEP_WEIGHT = 0.8  # of each further draft step in the loss
+EVAL_TIMEOUT_S = 300.0
+CPU_ENGINE = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 LANGUAGES = ("Python", "C", "JavaScript", "Go", "Rust", "Java", "bash", "SQL")
 TASKS = (
     *("reverse a string", "sort a list of integers", "count words in a file", "parse a CSV file"),
@@ -57,13 +58,13 @@ TASKS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """ids: prompt and answer; start: where the answer starts; features: (tokens, 3 · hidden)."""
+class Row(NamedTuple):
+    """A prompt and its answer, and what the head sees of them."""
 
     ids: Tensor
-    start: int
-    features: Tensor
+    start: int  # of the answer
+    embedded: Tensor  # (tokens + N, hidden)
+    features: Tensor  # (tokens, 3 · hidden)
 
 
 def main() -> int:
@@ -74,16 +75,14 @@ def main() -> int:
     prompts = [f"Write a {a} function to {b}." for a, b in itertools.product(LANGUAGES, TASKS)]
     random.Random(0).shuffle(prompts)
     held = args.eval_prompts
-    unseen, seen = prompts[:held], prompts[held : held + args.prompts]
-    config = decode_eval(args, unseen)
-    answers = target_answers(config, [*unseen, *seen], args)
+    config = decode_eval(args, prompts[:held])
+    answers = target_answers(config, prompts[: held + args.prompts], args.answer_tokens)
     target = AutoModelForCausalLM.from_pretrained(config.target_model, dtype=torch.bfloat16).eval()
-    rows = [features(target, answer) for answer in answers]
-    embedding = target.get_input_embeddings().weight.detach().float()
+    rows = [seen_by_head(target, answer) for answer in answers]
     torch.manual_seed(0)
-    head = new_head(target, embedding, rows[held:])
+    head = new_head(target, rows[held:])
     with session(config) as evals:
-        train(head, embedding, rows[held:], rows[:held], args, evals)
+        train(head, rows[held:], rows[:held], args, evals)
     return errors.PASS
 
 
@@ -104,27 +103,20 @@ def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig
     """What is measured: this part would stand in a training's YAML."""
     prompts = args.output / "unseen.jsonl"
     records.write_text(prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in unseen))
-    cores = sorted(os.sched_getaffinity(0))
+    core = max(os.sched_getaffinity(0))  # training has the other one
     block = {
         "every_steps": args.every,
         "target_model": str(args.target),
         "output_dir": str(args.output),
         "num_speculative_tokens": N,
         "cuda_visible_devices": "cpu",
-        "engine": "vllm",
         "engine_python": sys.executable,
         "engine_args": ["--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32"],
-        "engine_env": {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": str(cores[-1]),
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-        },
+        "engine_env": {**CPU_ENGINE, "VLLM_CPU_OMP_THREADS_BIND": str(core)},
         "input_data": str(prompts),
         "prompt_column": "prompt",
         "num_prompts": args.eval_prompts,
         "max_new_tokens": args.eval_tokens,
-        "keep_weights": "best",
         "timeout_s": EVAL_TIMEOUT_S,
     }
     config = resolve_decode_eval_config(block, training_devices=())
@@ -132,31 +124,20 @@ def decode_eval(args: argparse.Namespace, unseen: list[str]) -> DecodeEvalConfig
     return config
 
 
-def target_answers(
-    config: DecodeEvalConfig, prompts: list[str], args: argparse.Namespace
-) -> list[records.Json]:
+def target_answers(config: DecodeEvalConfig, prompts: list[str], tokens: int) -> list[Json]:
     """The target's greedy answers as token ids, from vLLM; made once, kept in SPECGATE_HOME."""
-    asked = json.dumps([config.target_model, args.answer_tokens, prompts])
+    asked = json.dumps([config.target_model, tokens, prompts])
     name = f"answers-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
     kept = layout.home(os.environ) / "examples" / name
     if kept.exists():
         return list(records.read_json(kept)["answers"])
-    both_cores = {k: v for k, v in config.engine_env.items() if not k.endswith("THREADS_BIND")}
-    plain = dataclasses.replace(config, engine_env=both_cores)
-    with serving.serve(plain, None, args.output, 240.0) as server, ThreadPoolExecutor(32) as pool:
+    plain = dataclasses.replace(config, engine_env=CPU_ENGINE)  # nothing trains yet: every core
+    with serving.serve(plain, None, config.folder, 240.0) as server, ThreadPoolExecutor(32) as pool:
 
-        def ask(prompt: str) -> records.Json:
-            reply = requests.post(
-                f"{server.base_url}/v1/chat/completions",
-                json={
-                    "model": config.target_model,
-                    "messages": [{"role": "user", "content": prompt}],
-                    "max_tokens": args.answer_tokens,
-                    "temperature": 0,
-                    "return_token_ids": True,
-                },
-                timeout=240,
-            )
+        def ask(prompt: str) -> Json:
+            body = {"model": config.target_model, "max_tokens": tokens, "temperature": 0}
+            body |= {"messages": [{"role": "user", "content": prompt}], "return_token_ids": True}
+            reply = requests.post(f"{server.base_url}/v1/chat/completions", json=body, timeout=240)
             reply.raise_for_status()
             said = reply.json()
             return {"prompt": said["prompt_token_ids"], "answer": said["choices"][0]["token_ids"]}
@@ -167,50 +148,50 @@ def target_answers(
 
 
 @torch.no_grad()
-def features(target: torch.nn.Module, answer: records.Json) -> Row:
-    """One text with the hidden states of the target that the head sees."""
+def seen_by_head(target: torch.nn.Module, answer: Json) -> Row:
     ids = torch.tensor([*answer["prompt"], *answer["answer"]])
     states = target.model(ids[None], output_hidden_states=True).hidden_states
     layers = feature_layers(target.config.num_hidden_layers)
-    return Row(ids, len(answer["prompt"]), torch.cat([states[i][0] for i in layers], -1))
+    embedded = target.get_input_embeddings()(functional.pad(ids, (0, N))).float()
+    features = torch.cat([states[layer][0] for layer in layers], -1).float()
+    return Row(ids, len(answer["prompt"]), embedded, features)
 
 
-def new_head(target: torch.nn.Module, embedding: Tensor, rows: list[Row]) -> Eagle3Head:
-    """A head over the most frequent tokens; its MLP and lm_head start as the target's."""
-    counts = torch.bincount(
-        torch.cat([row.ids[row.start :] for row in rows]), minlength=len(embedding)
-    )
+def new_head(target: torch.nn.Module, rows: list[Row]) -> Eagle3Head:
+    """A head over the most frequent tokens; its MLP and lm_head start as the target's.
+
+    fc and the attention's output start at zero. So before training nothing reaches lm_head, all
+    logits are equal and every draft is the first token of the vocabulary, which no answer holds:
+    none is accepted. Random ones would be right now and then, and step 0 read 1.003 by luck.
+    """
+    said = torch.cat([row.ids[row.start :] for row in rows])
+    counts = torch.bincount(said, minlength=target.config.vocab_size)
     vocabulary = counts.argsort(descending=True, stable=True)[:DRAFT_VOCABULARY].sort().values
-    config = {
-        **target.config.to_dict(),
-        "architectures": [ARCHITECTURE],
-        "num_hidden_layers": 1,
-        "draft_vocab_size": DRAFT_VOCABULARY,
-        "tie_word_embeddings": False,
-        "dtype": "float32",
-    }
-    head = Eagle3Head(config, vocabulary)
+    own = {"architectures": [ARCHITECTURE], "num_hidden_layers": 1, "tie_word_embeddings": False}
+    own |= {"draft_vocab_size": DRAFT_VOCABULARY, "dtype": "float32"}
+    head = Eagle3Head({**target.config.to_dict(), **own}, vocabulary)
     head.midlayer.mlp.load_state_dict(target.model.layers[-1].mlp.state_dict())
-    head.lm_head.weight.data.copy_(embedding[vocabulary])
+    head.lm_head.weight.data.copy_(target.get_input_embeddings().weight[vocabulary])
+    torch.nn.init.zeros_(head.fc.weight)
+    torch.nn.init.zeros_(head.midlayer.self_attn.o_proj.weight)
     return head
 
 
 @torch.autocast("cpu", dtype=torch.bfloat16)
-def unroll(head: Eagle3Head, embedding: Tensor, row: Row) -> tuple[Tensor, Tensor]:
-    """Draft N tokens from every place of a text, as an engine will from one place.
+def unroll(head: Eagle3Head, row: Row) -> tuple[Tensor, Tensor]:
+    """Draft N tokens from every place of a text, as an engine will from one; loss and tau_sim.
 
-    Returns the loss, and 1 + the mean number of drafts that are right up to the first wrong one:
-    tau_sim.
+    tau_sim: 1 + the mean number of drafts that are right up to the first wrong one.
     """
     rows = len(row.ids) - 2
     ids, places = functional.pad(row.ids, (0, N)), torch.arange(rows)
-    draft_id = torch.full((len(embedding),), -1)
+    draft_id = torch.full(head.t2d.shape, -1)
     draft_id[head.target_ids] = torch.arange(len(head.target_ids))
-    hidden, past = head.fc(row.features[:rows].float()), Past()
+    hidden, past = head.fc(row.features[:rows]), Past()
     right, loss, length = places + 2 >= row.start, torch.tensor(0.0), torch.tensor(1.0)
     answered = right.sum()
     for step in range(N):
-        hidden, logits = head(embedding[ids[places + 1 + step]], hidden, past)
+        hidden, logits = head(row.embedded[places + 1 + step], hidden, past)
         wanted = draft_id[ids[places + 2 + step]]
         inside = (places + 2 + step < len(row.ids)) & (places + 2 >= row.start)
         known = inside & (wanted >= 0)
@@ -221,61 +202,45 @@ def unroll(head: Eagle3Head, embedding: Tensor, row: Row) -> tuple[Tensor, Tenso
 
 
 def train(
-    head: Eagle3Head,
-    embedding: Tensor,
-    seen: list[Row],
-    unseen: list[Row],
-    args: argparse.Namespace,
-    evals: Session,
+    head: Eagle3Head, seen: list[Row], unseen: list[Row], args: argparse.Namespace, evals: Session
 ) -> None:
+    """Learn text by text; what a kill leaves is gone on from."""
     optimizer = torch.optim.AdamW(head.parameters(), betas=(0.9, 0.95))
-    checkpoint, total = args.output / "checkpoint.pt", args.epochs * len(seen)
-    done = 0
+    done, total, checkpoint = 0, args.epochs * len(seen), args.output / "checkpoint.pt"
     if checkpoint.exists():
-        state = torch.load(checkpoint)
-        head.load_state_dict(state["head"])
-        optimizer.load_state_dict(state["optimizer"])
-        done = state["step"]
-        logging.info("goes on from step %d", done)
-    show(evals, done, head, embedding, unseen)
-    for step in range(done, total):
-        epoch, index = divmod(step, len(seen))
+        done, of_head, of_optimizer = torch.load(checkpoint)
+        head.load_state_dict(of_head)
+        optimizer.load_state_dict(of_optimizer)
+        logging.info(f"goes on from step {done}")
+    tell(evals, done, head, unseen)
+    while done < total:
+        epoch, index = divmod(done, len(seen))
         order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(epoch))
-        rate = min(1.0, (step + 1) / WARM_UP_STEPS) * 0.5 * (1 + math.cos(math.pi * step / total))
-        optimizer.param_groups[0]["lr"] = LEARNING_RATE * rate
-        loss, length = unroll(head, embedding, seen[order[index]])
+        loss, length = unroll(head, seen[order[index]])
+        rate = 0.5 * (1 + math.cos(math.pi * done / total))
+        done += 1
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * rate * min(1.0, done / WARM_UP_STEPS)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
-        if (step + 1) % max(1, args.every // 4) == 0 or step + 1 == total:
-            logging.info(
-                "step %d of %d: loss %.3f, tau_sim %.2f",
-                step + 1,
-                total,
-                loss.item(),
-                length.item(),
-            )
-            save(checkpoint, head, optimizer, step + 1)
-        show(evals, step + 1, head, embedding, unseen)
+        if done % max(1, args.every // 4) == 0 or done == total:
+            logging.info(f"step {done} of {total}: loss {loss:.3f}, tau_sim {length:.2f}")
+            fresh = checkpoint.with_suffix(".new")
+            torch.save((done, head.state_dict(), optimizer.state_dict()), fresh)
+            fresh.replace(checkpoint)
+        tell(evals, done, head, unseen)
 
 
 @torch.no_grad()
-def show(evals: Session, step: int, head: Eagle3Head, embedding: Tensor, unseen: list[Row]) -> None:
+def tell(evals: Session, step: int, head: Eagle3Head, unseen: list[Row]) -> None:
     """Tell decode eval of a step; where one is due, with the simulated length beside it."""
     tau_sim = None
     if evals.runner and evals.runner.due(step):
         # Any other training takes far longer than an eval; this one would outrun its own curve.
         evals.runner.wait(EVAL_TIMEOUT_S)
-        tau_sim = float(sum(unroll(head, embedding, row)[1] for row in unseen) / len(unseen))
+        tau_sim = float(sum(unroll(head, row)[1] for row in unseen) / len(unseen))
     evals.step(step, head, tau_sim=tau_sim)
-
-
-def save(path: Path, head: Eagle3Head, optimizer: torch.optim.Optimizer, step: int) -> None:
-    fresh = path.with_suffix(".new")
-    state = {"head": head.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-    torch.save(state, fresh)
-    os.replace(fresh, path)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,7 @@ if [[ $container == pyxis ]]; then
     --no-container-mount-home --no-container-entrypoint --container-remap-root)
 fi
 say_phase starting
-status=0
-trap 'status=$?' ERR # the step's status is in its own file; the node is looked at either way
-set +e
+set +e # the step's status is in its own file, and the node is looked at either way
 run step "${step[@]}" /bin/bash "$RUNNERS/step.sh" "$run_dir" "$recipe"
 run node_state srun --nodes=1 --ntasks=1 --overlap --export=PATH --time=1 \
   --output="$result_dir/node.log" /bin/bash "$RUNNERS/node_state.sh"
-exit "$status"

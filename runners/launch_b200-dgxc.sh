@@ -9,6 +9,6 @@ partition=gpu-2
 account=benchmark
 container=${CONTAINER:-pyxis}
 image_dir=${IMAGE_DIR:-/home/sa-shared/containers}
-runs_dir=${RUNS_DIR:-$HOME/specgate-runs}
+runs_dir=${RUNS_DIR:-~/specgate-runs}
 
 launch_on_slurm "$@"

@@ -9,6 +9,6 @@ partition=batch_1
 account=benchmark
 container=${CONTAINER:-pyxis}
 image_dir=${IMAGE_DIR:-/data/squash}
-runs_dir=${RUNS_DIR:-$HOME/specgate-runs}
+runs_dir=${RUNS_DIR:-~/specgate-runs}
 
 launch_on_slurm "$@"

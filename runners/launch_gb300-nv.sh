@@ -10,6 +10,6 @@ account=benchmark
 gpus_per_node=4
 container=pyxis
 image_dir=${IMAGE_DIR:-/home/sa-shared/gharunners/squash}
-runs_dir=${RUNS_DIR:-$HOME/specgate-runs}
+runs_dir=${RUNS_DIR:-~/specgate-runs}
 
 launch_with_srt "$@"

@@ -3,8 +3,10 @@
 # end is (utils/runners/job.py), and the dry run. Its run_dir is the caller's.
 
 : "${run_dir:?}"
-RUNNERS=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd)
-readonly RUNNERS
+# shellcheck source=../benchmarks/harness.sh
+source "${BASH_SOURCE[0]%/*}/../benchmarks/harness.sh"
+# shellcheck disable=SC2034 # for whoever sources this
+readonly RUNNERS=$HARNESS_ROOT/runners
 
 say_phase() { printf '%s\n' "$1" >"$run_dir/phase"; }
 run() { # <step> <argv>...
@@ -12,8 +14,5 @@ run() { # <step> <argv>...
 }
 if [[ ${DRY_RUN-} == 1 ]]; then
   say_phase() { :; }
-  run() {
-    env PYTHONPATH="$RUNNERS/.." PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON" \
-      -m utils.recipes.dry_run "$@"
-  }
+  run() { "${PYTHON[@]}" -m utils.recipes.dry_run "$@"; }
 fi

@@ -3,26 +3,12 @@
 # launch_on_slurm, launch_with_srt, launch_in_docker; the last command of each takes its place, so
 # that a signal reaches whoever cleans up. What is checked, written or asked is Python.
 
-die() { # <message>...
-  printf 'error: %s\n' "$*" >&2
-  exit 2
-}
-
-[[ -o errexit && -o nounset && -o pipefail ]] ||
-  die 'put "set -euo pipefail" before the line that sources runner_lib.sh'
-shopt -s inherit_errexit
-
-RUNNER_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd)
-RUNNERS=$RUNNER_ROOT/runners
-if [[ -z ${HARNESS_PYTHON-} ]]; then
-  HARNESS_PYTHON=python3
-  [[ ! -x $RUNNER_ROOT/.venv/bin/python ]] || HARNESS_PYTHON=$RUNNER_ROOT/.venv/bin/python
-fi
+# shellcheck source=../benchmarks/harness.sh
+source "${BASH_SOURCE[0]%/*}/../benchmarks/harness.sh"
 export HARNESS_PYTHON
-PYTHON=(env PYTHONPATH="$RUNNER_ROOT" PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON")
+readonly RUNNERS=$HARNESS_ROOT/runners PYTHON
 cluster=${0##*/launch_}
-cluster=${cluster%.sh}
-readonly RUNNER_ROOT RUNNERS HARNESS_PYTHON PYTHON cluster
+readonly cluster=${cluster%.sh}
 
 # What a launcher states, with what is true of most clusters.
 hw=                # as recipes' names say it
@@ -48,7 +34,7 @@ find_recipe() { # <name or path>
   local folder
   recipe=$1
   for folder in single_node multi_node; do
-    [[ -f $recipe ]] || recipe=$RUNNER_ROOT/benchmarks/$folder/$(basename "$1" .sh).sh
+    [[ -f $recipe ]] || recipe=$HARNESS_ROOT/benchmarks/$folder/$(basename "$1" .sh).sh
   done
   [[ -f $recipe ]] || die "there is no recipe $1; see python3 -m utils.recipes list"
 }
@@ -56,15 +42,11 @@ find_recipe() { # <name or path>
 # Check everything that can be checked before anything is held.
 prepare() { # <name or path of the recipe>
   local -a words
-  local word status
+  local word
   find_recipe "$@"
-  # shellcheck disable=SC2312 # the status is the last word
-  mapfile -d '' -t words < <("${PYTHON[@]}" -m utils.runners.prepare --recipe "$recipe" \
-    --cluster "$cluster" --hw "$hw" --gpus-per-node "$gpus_per_node" --container "$container" \
-    --image-dir "$image_dir" --runs-dir "$runs_dir" && printf '0\0' || printf '%s\0' "$?")
-  status=${words[-1]}
-  unset 'words[-1]'
-  ((status == 0)) || exit "$status"
+  _capture words -m utils.runners.prepare --recipe "$recipe" --cluster "$cluster" --hw "$hw" \
+    --gpus-per-node "$gpus_per_node" --container "$container" --image-dir "$image_dir" \
+    --runs-dir "$runs_dir"
   for word in "${words[@]}"; do
     case $word in
       mount=*) mounts+=("${word#*=}") ;;
@@ -108,7 +90,7 @@ launch_with_srt() { # <recipe>
   export LAUNCH_NAME=$job_name LAUNCH_PARTITION=$partition LAUNCH_ACCOUNT=$account
   export LAUNCH_GPUS_PER_NODE=$gpus_per_node LAUNCH_TIME_LIMIT_MIN=$time_limit_min
   export LAUNCH_IMAGE_URI=$image_uri LAUNCH_IMAGE=$image_file LAUNCH_MOUNTS=${mounts[*]}
-  export LAUNCH_STEP="bash $RUNNERS/step.sh $run_dir $recipe" LAUNCH_PYTHON=$HARNESS_PYTHON
+  export LAUNCH_STEP="bash $RUNNERS/step.sh $run_dir $recipe"
   IFS=' '
   run_job bash "${inside[@]}"
 }

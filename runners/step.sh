@@ -4,19 +4,17 @@
 set -euo pipefail
 
 run_dir=$1 recipe=$2
-root=$(cd -- "${BASH_SOURCE[0]%/*}/.." && pwd)
 set -a
 # shellcheck source=/dev/null # made by utils/runners/prepare.py
 source "$run_dir/run.env"
 set +a
-rm -- "$run_dir/run.env"                 # a token may be in it, and the launcher may be killed
+rm -- "$run_dir/run.env" # a token may be in it, and the launcher may be killed
+printf 'doctor\n' >"$run_dir/phase"
+# shellcheck source=../benchmarks/harness.sh
+source "${BASH_SOURCE[0]%/*}/../benchmarks/harness.sh"
 if [[ $recipe != */multi_node/* ]]; then # whose workers are elsewhere
-  printf 'doctor\n' >"$run_dir/phase"
-  status=0
-  env PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 "$HARNESS_PYTHON" -m utils.recipes doctor \
-    "$recipe" || status=$?
-  ((status == 0 || status == 3)) || exit "$status" # 3: something couldn't be looked at
+  "${PYTHON[@]}" -m utils.recipes doctor --lenient "$recipe"
 fi
 printf 'running\n' >"$run_dir/phase"
-exec "$HARNESS_PYTHON" -I "$root/utils/serving/supervise.py" --grace-s 6 \
+exec "$HARNESS_PYTHON" -I "$HARNESS_ROOT/utils/serving/supervise.py" --grace-s 6 \
   --status-file "$run_dir/status" -- bash "$recipe"

@@ -15,14 +15,14 @@ say_phase starting
 export LAUNCH_JOB=$run_dir/job.yaml
 if [[ ${DRY_RUN-} != 1 ]]; then
   (
+    python=$HARNESS_PYTHON # of this machine; run.env says the one of the image
     set -a
     # shellcheck source=/dev/null # made by utils/runners/prepare.py
     source "$run_dir/run.env"
-    HARNESS_PYTHON=$LAUNCH_PYTHON
+    HARNESS_PYTHON=$python
     exec bash "$recipe"
   )
   cd "$run_dir" # srtctl looks for srtslurm.yaml here
 fi
 run submit srtctl apply --file "$LAUNCH_JOB"
-run wait env PYTHONPATH="$RUNNERS/.." PYTHONDONTWRITEBYTECODE=1 "$LAUNCH_PYTHON" \
-  -m utils.runners.wait_job --name "$LAUNCH_NAME" --run-dir "$run_dir"
+run wait "${PYTHON[@]}" -m utils.runners.wait_job --name "$LAUNCH_NAME" --run-dir "$run_dir"

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests import al_records
+from tests import al_records, run_files
 from utils.records import Json
 
 ROOT = Path(__file__).parents[1]
@@ -68,16 +68,8 @@ def job(
         )
         record = al_records.merged(record, changes)
         _write(folder / f"results_speedbench_al_on_mtp{n}.json", record)
-    command = {
-        "schema": "server_command/1",
-        "argv": ["vllm", "serve", MODEL, *(["--speculative-config", f"N={n}"] if n else [])],
-        "env": {},
-        "unset": [],
-        "engine_python": None,
-        "started": STARTED,
-        "ready_s": 60.0,
-    }
-    _write(folder / "server_command.json", command)
+    argv = ["vllm", "serve", MODEL, *(["--speculative-config", f"N={n}"] if n else [])]
+    _write(folder / "server_command.json", run_files.server_command(argv=argv, started=STARTED))
     if speed is not None:
         _write(folder / "dsv4_serving.json", _serving(run_id, speed, concurrencies[-1]))
     return folder

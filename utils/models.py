@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from utils import records
 from utils.errors import UsageError
 
 MODELS_FILE = Path(__file__).parents[1] / "benchmarks" / "models.yaml"
+PROMPTS_DIR = Path("/tmp/speed_bench_data")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ def collection(name: str, path: Path = MODELS_FILE) -> dict[str, Any]:
     """
     table = records.read_yaml(path, "models").get("collections", {})
     return dict(_pick(table, name, "collection", path))
+
+
+def prompts_dir() -> Path:
+    """Where prepared prompt sets are looked for, unless a command names another folder."""
+    return Path(os.environ.get("SPEEDBENCH_DIR") or PROMPTS_DIR)
 
 
 @cache  # lint looks at a hundred recipes

@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 EVERY_S = 30.0  # between plain lines: a CI log is read later
 REFRESH_S = 0.5  # of a bar: drawing must not take part in what is measured
 NOTE_CHARACTERS = 100
 TAIL_BYTES = 4096
+TAIL_LINES = 15
 
 
 class Progress:
@@ -42,12 +42,7 @@ class Progress:
             self.bar = _bar(self.what, self.total or self.limit_s)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bar:
             self.bar.stop()
 
@@ -104,6 +99,11 @@ def last_line(log: Path) -> str:
         return ""
     lines = [part.strip() for part in text.replace("\r", "\n").split("\n")]
     return next((part for part in reversed(lines) if part), "")
+
+
+def tail(output: str) -> str:
+    """The end of a program's output, marked line by line: what an error's text ends with."""
+    return "\n".join(f"  | {line}" for line in output.splitlines()[-TAIL_LINES:])
 
 
 def _short(note: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import cache, lru_cache
@@ -17,6 +16,7 @@ from utils.errors import HarnessError, NotMeasured, UsageError
 
 SCHEMAS = Path(__file__).parent / "schemas"
 Json = dict[str, Any]
+DIGITS = 300  # of a whole number; one that no float can hold breaks whoever divides by it
 
 
 def utc_now() -> str:
@@ -56,37 +56,68 @@ def _finite(text: str) -> float:
     return value
 
 
+def whole(text: str) -> int | None:
+    """The number that a text of nothing but digits stands for."""
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+
+
+@lru_cache(maxsize=1024)
+def _whole(text: str) -> int:
+    if len(text) > DIGITS:
+        raise ValueError(f"{text[:9]}… of {len(text)} digits is too large for a number")
+    return int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is given twice")
+    return found
+
+
 # json.loads would build one for every text.
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_STRICT: Json = {"parse_constant": _refuse_constant, "parse_float": _finite}
+_DECODER = json.JSONDecoder(**_STRICT)
+# Twice the time, which streams can't spare.
+_OF_FILES = json.JSONDecoder(**_STRICT, parse_int=_whole, object_pairs_hook=_unique)
 READ_AT_ONCE = 1 << 16
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, decoder: json.JSONDecoder = _DECODER) -> Any:
     """Strict JSON: NaN, Infinity and 1e999, which json.loads would accept, raise ValueError."""
     try:
-        value, end = _DECODER.raw_decode(text)
+        return _parse(text, decoder)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _parse(text: str, decoder: json.JSONDecoder) -> Any:
+    try:
+        value, end = decoder.raw_decode(text)
     except json.JSONDecodeError:
-        return _DECODER.decode(text)  # white space before it, or an error
-    return _DECODER.decode(text) if text[end:].strip(" \t\n\r") else value
+        return decoder.decode(text)  # white space before it, or an error
+    return decoder.decode(text) if text[end:].strip(" \t\n\r") else value
 
 
 def _read(path: Path | str) -> str:
     """A file's text by system calls: a file object costs as much as parsing a small result."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that nobody writes is empty
     try:
-        parts = [os.read(handle, READ_AT_ONCE)]
-        while len(parts[-1]) == READ_AT_ONCE:
-            parts.append(os.read(handle, READ_AT_ONCE))
+        parts = []
+        while part := os.read(handle, READ_AT_ONCE):  # network file systems may hand out less
+            parts.append(part)
     finally:
         os.close(handle)
     return b"".join(parts).decode()
 
 
-def read_json(path: Path | str) -> Any:
-    """Read one strict JSON file.
+def read_json(path: Path | str, schema: str | None = None) -> Any:
+    """Read one strict JSON file, and check it against its schema if one is named.
 
     Raises:
-        NotMeasured: missing, empty, truncated, not UTF-8, not JSON, or with NaN or Infinity in it.
+        NotMeasured: missing, empty, truncated, not UTF-8, not JSON, with NaN or Infinity in it, or
+            of another shape than the schema's.
     """
     try:
         text = _read(path)
@@ -95,9 +126,12 @@ def read_json(path: Path | str) -> Any:
     if not text or text.isspace():
         raise NotMeasured(f"{path}: the file is empty")
     try:
-        return parse_json(text)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text, _OF_FILES)
+    except ValueError as error:
         raise NotMeasured(f"{path}: not valid JSON ({error})") from error
+    if schema and (problem := schema_problem(data, schema)):
+        raise NotMeasured(f"{path}: {problem} (schema {schema})", "wrong_shape")
+    return data
 
 
 def read_yaml(path: Path, schema: str) -> Json:
@@ -118,50 +152,15 @@ def parse_yaml(path: Path) -> Any:
     Raises:
         UsageError: it can't be read or parsed.
     """
-    import yaml
+    import yaml  # slow, and not for JSON
+
+    from utils.strict_yaml import StrictLoader
 
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=StrictLoader)
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         detail = " ".join(str(error).split())
         raise UsageError(f"{path}: can't be read as YAML ({detail})") from error
-
-
-@cache
-def _loader() -> type[Any]:
-    import yaml
-
-    base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class StrictLoader(base):  # type: ignore[misc]  # libyaml's loader where it is built in
-        """Refuses a key given twice, of which YAML would silently keep the last."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[Any] = set()
-            for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
-                if key in seen:
-                    line = key_node.start_mark.line + 1
-                    raise ValueError(f"key {key!r} is given twice, the second time in line {line}")
-                seen.add(key)
-            return super().construct_mapping(node, deep)
-
-    def finite(loader: Any, node: Any) -> float:
-        value: float = loader.construct_yaml_float(node)
-        if not math.isfinite(value):
-            raise ValueError(f"{node.value} in line {node.start_mark.line + 1} isn't finite")
-        return value
-
-    StrictLoader.add_constructor("tag:yaml.org,2002:float", finite)
-    # YAML 1.1 reads a bare on/off as a boolean; thinking modes are spelled on and off.
-    StrictLoader.yaml_implicit_resolvers = {
-        first: [(tag, rx) for tag, rx in rules if tag != "tag:yaml.org,2002:bool"]
-        for first, rules in base.yaml_implicit_resolvers.items()
-    }
-    StrictLoader.add_implicit_resolver(
-        "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf")
-    )
-    return StrictLoader
 
 
 def write_json(path: Path, data: Any, schema: str | None = None) -> None:
@@ -197,7 +196,8 @@ def _write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # A lone surrogate, which JSON can bring in, has no UTF-8.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

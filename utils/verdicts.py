@@ -65,7 +65,14 @@ class Verdict:
             parts.append(f"want {self.limits()}")
         if self.source:
             parts.append(f"({self.source})")
-        return " ".join(parts) + (f" — {self.why()}" if self.why() else "")
+        return one_line(" ".join(parts) + (f" — {self.why()}" if self.why() else ""))
+
+
+def one_line(text: str) -> str:
+    """Text whose line breaks, colours and the like show as escapes: it may quote others' words."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def exit_status(verdicts: Iterable[Verdict]) -> int:

@@ -4,9 +4,6 @@
 # A second call goes on where the first one ended. DRY_RUN=1 prints the commands of every cell.
 set -euo pipefail
 
-root=$(cd -- "${BASH_SOURCE[0]%/*}/../.." && pwd)
-if [[ -z ${HARNESS_PYTHON-} && -x $root/.venv/bin/python ]]; then
-  HARNESS_PYTHON=$root/.venv/bin/python
-fi
-export HARNESS_PYTHON=${HARNESS_PYTHON:-python3}
-exec "$HARNESS_PYTHON" "$root/utils/golden/__main__.py" collect "$@"
+source "$(dirname "$0")/../harness.sh"
+export HARNESS_PYTHON
+exec "$HARNESS_PYTHON" "$HARNESS_ROOT/utils/golden/__main__.py" collect "$@"

@@ -8,13 +8,13 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli import checkout
 from tests.decode import points
 from tests.shell.conftest import free_port
+from tests.waiting import until
 from utils import records
 from utils.ci import actions, shell
 
@@ -243,13 +243,6 @@ def alive(token: str) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def until(what: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

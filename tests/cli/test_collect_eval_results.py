@@ -129,6 +129,18 @@ def test_g9_string_booleans_of_inferencex_are_the_same(root: Path) -> None:
     assert table["present"] == 3
 
 
+def test_lengths_that_are_no_numbers_are_not_said(root: Path) -> None:
+    for name, isl in (("a", "8k"), ("b", 8192), ("c", None)):
+        change(add(root, name, TWO_POINTS) / "meta_env.json", isl=isl, hw=name)
+    status, table = collect(root)
+    assert status == 0
+    assert {(row["hw"], row["isl"]) for row in table["rows"]} == {
+        ("a", None),
+        ("b", 8192),
+        ("c", None),
+    }
+
+
 def test_numeric_order(root: Path) -> None:
     folder = add(root, "a", TWO_POINTS)
     concs = [1, 4, 8, 16, 32, 128]

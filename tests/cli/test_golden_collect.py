@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ import pytest
 import yaml
 
 from tests.engine.server import free_port
+from tests.waiting import until
 from utils import records
-from utils.evals import speedbench
 from utils.golden import cells, driver, registry, rows
 from utils.golden.cells import Cell
 from utils.golden.ledger import Order
@@ -28,11 +26,6 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "speedbench" / "collect.sh"
 FAKES = ROOT / "tests" / "fakes" / "collecting"
 COLLECTIONS = records.read_yaml(ROOT / "benchmarks" / "models.yaml", "models")["collections"]
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))
 
 
 class Collection:
@@ -113,13 +106,6 @@ def copied(finished: tuple[Collection, tuple[int, str]], collection: Collection)
     return collection
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_a_killed_collection_goes_on_and_ends_as_an_uninterrupted_one(
     collection: Collection, finished: tuple[Collection, tuple[int, str]]
 ) -> None:
@@ -127,11 +113,11 @@ def test_a_killed_collection_goes_on_and_ends_as_an_uninterrupted_one(
     for number, how in (("1", signal.SIGTERM), ("3", signal.SIGKILL)):
         process = collection.start(*arguments, fakes={number: {"faults": ["slow"]}})
         cell = collection.folder / f"off_mtp{number}_run1" / "attempt1"
-        wait_for((cell / "server_command.json").exists)
+        until((cell / "server_command.json").exists)
         process.send_signal(how)
         process.communicate(timeout=10)
         assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
-        wait_for(lambda: not collection.alive())
+        until(lambda: not collection.alive())
     status, output = collection.run(*arguments)
     assert status == 0, output
     assert "off N=1 run 1: AL" in output
@@ -216,7 +202,7 @@ def test_the_candidate_is_compared_with_the_committed_curve(
     [
         ((), {"name": "smolm2"}, "did you mean smollm2"),
         (("--thinking", "on"), {}, "no thinking mode 'on'"),
-        (("--repeats", "0"), {}, "must be at least 1"),
+        (("--repeats", "0"), {}, "is not a whole number from 1 on"),
         (("--", "--stop-early"), {}, "a golden is measured whole"),
         (("--num-spec-tokens", "1"), {"SPEEDBENCH_DIR": "/no/such"}, "prepare it with"),
         (("--num-spec-tokens", "1"), {"PATH": "/usr/bin:/bin"}, "set ENGINE_PYTHON"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import run_files
 from tests.fakes import launcher
 from utils import errors, records
 from utils.recipes import __main__ as command
@@ -306,8 +307,10 @@ def test_an_estimate_comes_from_the_same_cell_measured_before(
     folder = measure(tmp_path / "plan", row["id"], tmp_path / "results")
     serving = records.read_json(folder / "serving_conc4.json")
     begun = records.parse_time(serving["finished"]) - 600
-    command_line = {"started": records.format_time(begun)}
+    command_line = run_files.server_command(started=records.format_time(begun))
     (folder / "server_command.json").write_text(json.dumps(command_line))
+    (folder / "others.json").write_text('{"run": 5}')
+    (folder / "more.json").write_text('{"finished": 5}')
     arguments = ("--concurrencies", "4, 8", "--evals", "with", "--past", str(tmp_path / "results"))
     same = sweep(tmp_path / "same", *CPU, "--concurrencies", "4", *arguments[4:])["cells"][0]
     run_id = records.read_json(folder / "plan.json")["run_id"]

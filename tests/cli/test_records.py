@@ -6,12 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from utils import record_kinds
-from utils.errors import UsageError
+from utils.errors import HarnessError, UsageError
+from utils.evals import dynamo_logs, meta_env, speedbench_al
+from utils.golden import __main__ as golden
+from utils.serving import bench, greedy
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "result_dirs"
@@ -98,3 +102,36 @@ def test_runs_as_a_module(tmp_path: Path) -> None:
 def test_docs_are_in_step() -> None:
     """Run `python3 -m utils.records docs > docs/schemas.md` when a schema has changed."""
     assert (ROOT / "docs" / "schemas.md").read_text() == record_kinds.docs()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (golden.main, "explain RECORD --plan PLAN"),
+        (
+            speedbench_al.main,
+            "measure --base-url http://127.0.0.1:1 --engine vllm --model m --model-prefix smollm2"
+            " --thinking off --num-spec-tokens 3 --prompts P --output OUT --plan PLAN",
+        ),
+        (
+            greedy.main,
+            "--base-url http://127.0.0.1:1 --model m --model-prefix smollm2 --output OUT"
+            " --plan PLAN",
+        ),
+        (
+            bench.main,
+            "--base-url http://127.0.0.1:1 --model m --model-prefix smollm2 --isl 8 --osl 8"
+            " --concurrency 1 --output OUT --plan PLAN",
+        ),
+        (meta_env.main, "--plan PLAN --isl 8 --osl 8 --conc 1 --output OUT"),
+        (dynamo_logs.main, "mark start LOGS --plan PLAN --thinking off --num-spec-tokens 3"),
+        (dynamo_logs.main, "LOGS OUT --plan PLAN"),
+    ],
+)
+def test_no_command_believes_a_plan_of_another_shape(
+    command: Callable[[list[str]], int], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "PLAN").write_text('{"schema": "plan/1", "run_id": "r", "cells": []}')
+    argv = [str(tmp_path / word) if word.isupper() else word for word in words.split()]
+    with pytest.raises(HarnessError, match=r"PLAN: .*\(schema plan\)"):
+        command(argv)

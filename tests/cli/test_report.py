@@ -326,6 +326,20 @@ def test_a_store_may_be_an_artifact(tmp_path: Path, report: Callable[..., Any]) 
     assert "within noise" in output
 
 
+def test_an_artifact_that_came_broken_is_refused(
+    tmp_path: Path, report: Callable[..., Any]
+) -> None:
+    archive = tmp_path / "store.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.json", "{}" * 99)
+        place = file.getinfo("a.json").header_offset + len(file.getinfo("a.json").FileHeader())
+    data = bytearray(archive.read_bytes())
+    data[place] = 0xFF  # no kind of block that deflate has
+    archive.write_bytes(data)
+    status, _, said = report("compare", archive, report_dirs.job(tmp_path / "b"))
+    assert (status, "store.zip: can't be read" in said) == (errors.USAGE, True)
+
+
 @pytest.mark.parametrize(
     ("name", "content"), [("x.json", "{}"), ("x.json", "{"), ("x.zip", "no zip")]
 )

@@ -5,51 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fakes.speculating import MODEL, SpeculatingServer
-from utils import records
-from utils.acceptance import measure as instrument
-from utils.acceptance import meter
+from tests.cli.measuring import OWN, measured, run
+from tests.fakes.speculating import SpeculatingServer
 from utils.errors import NotMeasured
-from utils.evals import al_record, speedbench, speedbench_al
+from utils.evals import al_record, speedbench_al
 
-PROMPTS = 12
-OWN = "vllm-0.29"  # its answers carry figures of their own
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))
-
-
-@pytest.fixture(autouse=True)
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 1.0)
-    monkeypatch.setattr(instrument, "FLUSH_PATIENCE_S", 0.5)
-    monkeypatch.setattr(meter, "SETTLE_INTERVAL_S", 0.05)
-
-
-def run(server: SpeculatingServer, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
-    status = speedbench_al.main(
-        [
-            "measure",
-            *("--base-url", server.base_url, "--engine", server.dialect.engine, "--model", MODEL),
-            *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", str(server.n)),
-            *("--prompts", str(prompts), "--num-prompts", str(PROMPTS), "--output-len", "41"),
-            *("--spec-method", "eagle3", "--output", str(output), *more),
-        ]
-    )
-    return status, records.read_json(output)
-
-
-def measured(
-    faults: tuple[str, ...], prompts: Path, output: Path, *more: str, **server: Any
-) -> tuple[int, Any]:
-    with SpeculatingServer(faults=faults, **server).running() as running:
-        return run(running, prompts, output, *more)
+pytestmark = pytest.mark.usefixtures("short_patience")
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

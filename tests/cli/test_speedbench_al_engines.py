@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_speedbench_al import measured, run
+from tests.cli.measuring import measured, run
 from tests.fakes.dialects import DIALECTS
 from tests.fakes.speculating import SpeculatingServer
 from utils.acceptance import measure as instrument
 from utils.acceptance import meter, preflight
-from utils.evals import speedbench
 
 BY_DELIVERED_TOKENS = {
     "sglang-0.5.13",
@@ -29,11 +28,6 @@ SOURCES = {
     "sglang-meta-0.5.6": "requests' own figures",
     "sglang-meta-0.5.11": "requests' own figures",
 }
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes.hub import Hub
 from tests.fakes.speedbench_upstream import EACH, REVISIONS, Upstream, made_up_rows
+from tests.waiting import until
 from utils import records
 from utils.errors import NotMeasured, UsageError
 from utils.evals import speedbench, speedbench_prepare, speedbench_source
@@ -87,13 +88,6 @@ def start(upstream: Upstream, out: Path, **env: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def wait_until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_one_category_from_the_hub(hub: Hub, out: Path) -> None:
@@ -344,11 +338,11 @@ def test_killed_half_way_it_starts_again(upstream: Upstream, folder: Path, out: 
     pids = out.parent / "pids"
     slow = {"FAKE_SCRIPT_WAIT_S": "60", "FAKE_SCRIPT_STARTED": str(pids)}
     killed = start(upstream, out, **slow)
-    wait_until(lambda: pids.exists() and pids.read_text())
+    until(lambda: pids.exists() and pids.read_text())
     killed.send_signal(signal.SIGKILL)
     killed.wait(5)
     script = Path("/proc", pids.read_text().strip())
-    wait_until(lambda: not (script / "fd").exists() or not os.listdir(script / "fd"), 7)
+    until(lambda: not (script / "fd").exists() or not os.listdir(script / "fd"), 7)
     assert list(out.glob(".work-*/qualitative.jsonl"))  # a half, and nothing takes it for a whole
     assert published(out) == []
     again = start(upstream, out)
@@ -361,7 +355,7 @@ def test_of_two_at_once_one_prepares(upstream: Upstream, folder: Path, out: Path
     pids = out.parent / "pids"
     slow = {"FAKE_SCRIPT_WAIT_S": "1.5", "FAKE_SCRIPT_STARTED": str(pids)}
     first = start(upstream, out, **slow)
-    wait_until(lambda: pids.exists() and pids.read_text())
+    until(lambda: pids.exists() and pids.read_text())
     second = start(upstream, out, **slow)
     said = [process.communicate(timeout=60) for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), said

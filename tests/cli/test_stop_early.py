@@ -9,41 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fakes.speculating import MODEL, SpeculatingServer
+from tests.cli.measuring import OWN, measured, run
+from tests.fakes.speculating import SpeculatingServer
 from utils import records
-from utils.acceptance import measure as instrument
 from utils.acceptance import meter
 from utils.errors import UsageError
-from utils.evals import al_record, speedbench, speedbench_al
+from utils.evals import speedbench_al
 from utils.golden import collection, gate, registry
 from utils.verdicts import Outcome
 
+pytestmark = pytest.mark.usefixtures("short_patience")
 PROMPTS = 32
-OWN = "vllm-0.29"  # its answers carry figures of their own
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return speedbench.prepare_proxy(tmp_path_factory.mktemp("prompts"))
-
-
-@pytest.fixture(autouse=True)
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instrument, "SETTLE_DEADLINE_S", 1.0)
-    monkeypatch.setattr(instrument, "FLUSH_PATIENCE_S", 0.5)
-    monkeypatch.setattr(meter, "SETTLE_INTERVAL_S", 0.05)
-
-
-def measure(server: SpeculatingServer, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
-    status = speedbench_al.main(
-        [
-            *("measure", "--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
-            *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", "3"),
-            *("--prompts", str(prompts), "--num-prompts", str(PROMPTS), "--output-len", "200"),
-            *("--spec-method", "eagle3", "--output", str(output), *more),
-        ]
-    )
-    return status, records.read_json(output)
+WHOLE = ("--num-prompts", str(PROMPTS), "--output-len", "200")
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +29,11 @@ def golden(prompts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(meter, "SETTLE_INTERVAL_S", 0.05)
-        with SpeculatingServer(dialect=OWN).running() as server:
-            _, record = measure(server, prompts, folder / "al.json", "--no-gate")
-    found, sent = al_record.figures(record), record["workload"]
-    workload = {name: sent[name] for name in ("dataset", "dataset_revision", "prompts_sha256")}
-    workload |= {name: sent[name] for name in ("turns", "endpoint", "prompts", "sampling")}
-    workload |= {"chat_template_kwargs": {}, "category": "coding", "output_len": 200}
-    run = {
-        **{"run_id": None, "accepted": found.accepted, "steps": found.steps, "per_position": []},
-        **{"engine": "vllm", "engine_version": None, "image": None, "hardware": "none"},
-        **{"date": record["run"]["started"], "concurrency": 4},
-        "rows": [list(row) for row in found.rows],
-    }
-    entry = {"thinking": "off", "num_speculative_tokens": 3, "workload": workload, "runs": [run]}
-    data = {
-        **{"schema": "golden/1", "model": MODEL, "model_prefix": "smollm2"},
-        **{"model_revision": None, "method": "eagle3", "draft_model": "none"},
-        **{"draft_sample_method": "default", "rejection_sample_method": "default"},
-        **{"imported": False, "source": "the test", "entries": [entry]},
-    }
-    (folder / "smollm2_eagle3.yaml").write_text(yaml.safe_dump(data))
+        _, record = measured((), prompts, folder / "al.json", *WHOLE, "--no-gate", dialect=OWN)
+    record["server"]["prefix_caching"] = False  # the fake doesn't say, and vLLM's default is on
+    records.write_json(folder / "al.json", record)
+    origin = collection.Origin("none", "the test")
+    collection.assemble([folder / "al.json"], folder / "smollm2_eagle3.yaml", origin)
     tolerances = registry.FOLDER / registry.TOLERANCES
     (folder / registry.TOLERANCES).write_text(tolerances.read_text())
     return folder
@@ -82,7 +44,7 @@ def early(
 ) -> tuple[int, Any, SpeculatingServer]:
     with SpeculatingServer(**{"dialect": OWN, **server}).running() as running:
         options = ("--stop-early", "--golden", str(golden), *more)
-        return (*measure(running, prompts, output, *options), running)
+        return (*run(running, prompts, output, *WHOLE, *options), running)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +88,7 @@ def test_undecided_goes_on(golden: Path, prompts: Path, tmp_path: Path) -> None:
 
     def spread(run: Any) -> None:
         run["rows"] = [[a + (-1) ** i * s // 3, s] for i, (a, s) in enumerate(run["rows"])]
-        run["accepted"] = sum(a for a, _ in run["rows"])
+        run["accepted"], run["per_position"] = sum(a for a, _ in run["rows"]), []
 
     output = tmp_path / "al.json"
     _, record, _ = early(changed(golden, tmp_path, spread), prompts, output)
@@ -145,33 +107,33 @@ class TestTheGateLooksAgain:
 
     def test_the_path_is_not_believed(self, stopped: Any, golden: Path) -> None:
         stopped["early"]["looks"] = []
-        verdict = gate.judge(stopped, gate.load(golden)).verdict
+        verdict = gate.judge(stopped, registry.load(golden)).verdict
         assert verdict.outcome is Outcome.PASS
 
-    def test_without_its_mark_it_is_too_small(self, stopped: Any, golden: Path) -> None:
+    def test_without_its_mark_it_was_cut_off(self, stopped: Any, golden: Path) -> None:
         del stopped["early"]
-        verdict = gate.judge(stopped, gate.load(golden)).verdict
-        assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "insufficient_sample")
+        verdict = gate.judge(stopped, registry.load(golden)).verdict
+        assert (verdict.outcome, verdict.reason) == (Outcome.NOT_MEASURED, "all_requests_succeeded")
 
     def test_by_another_golden_it_decided_nothing(
         self, stopped: Any, golden: Path, tmp_path: Path
     ) -> None:
         rowless = changed(golden, tmp_path, lambda run: run.pop("rows"))
-        verdict = gate.judge(stopped, gate.load(rowless)).verdict
+        verdict = gate.judge(stopped, registry.load(rowless)).verdict
         assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "stopped_undecided")
         assert "it stopped after 8 of 32 prompts" in verdict.detail
 
     def test_stream_chunks_decide_nothing(self, stopped: Any, golden: Path) -> None:
         for row in stopped["raw"]["requests"]:
             row["spec"] = None
-        verdict = gate.judge(stopped, gate.load(golden)).verdict
+        verdict = gate.judge(stopped, registry.load(golden)).verdict
         assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "stopped_undecided")
         assert "its requests have no exact figures of their own" in verdict.detail
 
     def test_a_batch_that_was_never_one(self, stopped: Any, golden: Path) -> None:
         """Nine concurrent requests: no look after eight prompts, whatever they say."""
         stopped["workload"]["concurrency"] = 9
-        verdict = gate.judge(stopped, gate.load(golden)).verdict
+        verdict = gate.judge(stopped, registry.load(golden)).verdict
         assert verdict.reason == "stopped_undecided"
 
 
@@ -210,8 +172,8 @@ def test_rows_of_a_whole_run_are_paired_in_file_order(
         patch.setattr("utils.golden.early.path", lambda *_: [])
         patch.setattr("utils.evals.al_early.EarlyStop.enough", lambda *_: False)
         options = ("--stop-early", "--golden", str(golden))
-        status, record = measure(server, prompts, tmp_path / "al.json", *options)
-        verdict = gate.judge(record, gate.load(golden)).verdict
+        status, record = run(server, prompts, tmp_path / "al.json", *WHOLE, *options)
+        verdict = gate.judge(record, registry.load(golden)).verdict
     assert status == 0
     assert "shift +0.0%" in verdict.source
     assert "paired over 32 prompts" in verdict.source
@@ -230,5 +192,5 @@ def test_rows_of_a_whole_run_are_paired_in_file_order(
 def test_unusable(options: list[str], words: str, golden: Path, prompts: Path) -> None:
     with SpeculatingServer(dialect=OWN).running() as server, pytest.raises(UsageError, match=words):
         early_options = ("--stop-early", "--golden", str(golden), *options)
-        measure(server, prompts, golden / "none.json", *early_options)
+        run(server, prompts, golden / "none.json", *WHOLE, *early_options)
     assert server.requests == 0

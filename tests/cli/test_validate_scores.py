@@ -17,6 +17,7 @@ import unittest.mock
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def gate(folder: Path, *arguments: str) -> Done:
 @pytest.mark.parametrize("case", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_case(case: Path, tmp_path: Path) -> None:
     work = tmp_path / "results"
-    shutil.copytree(case, work)
+    shutil.copytree(case, work, symlinks=True)
     expected = work / "expected.txt"
     wanted = expected.read_text() if expected.exists() else ""
     expected.unlink(missing_ok=True)
@@ -205,3 +206,61 @@ def test_output_is_one_piece_and_any_folder_may_be_judged(tmp_path: Path) -> Non
     (tmp_path / "a" / "results_folder.json").mkdir()
     done = gate(tmp_path, "--results-dir", "a")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 passed")
+
+
+def test_a_verdict_is_printed_in_any_encoding() -> None:
+    case = CASES / "pass" / "exactly_at_the_threshold"
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        cwd=case,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2014" in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["closed/", "./"])
+def test_a_folder_that_cannot_be_listed(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(CASES / "pass" / "exactly_at_the_threshold", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if path.removeprefix("./") == closed.removeprefix("./"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    done = gate(tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert f"{closed}: file no value — unreadable: can't be listed (Permission" in done.stdout
+
+
+def test_a_pipe_is_no_result_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    shutil.copytree(CASES / "pass" / "exactly_at_the_threshold", tmp_path, dirs_exist_ok=True)
+    os.mkfifo(tmp_path / "results_pipe.json")
+    done = gate(tmp_path)
+    assert done.returncode == 3
+    assert "results_pipe.json: file no value — unreadable: the file is empty" in done.stdout
+
+
+def test_a_junit_file_that_cannot_be_written_hides_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = gate(CASES / "fail" / "below_threshold", "--junit", str(tmp_path / "file" / "x.xml"))
+    assert done.returncode == 3
+    assert done.stdout == (CASES / "fail" / "below_threshold" / "expected.txt").read_text()
+    assert "can't be written" in done.stderr
+
+
+def test_an_output_that_takes_nothing_is_no_verdict() -> None:
+    case = CASES / "pass" / "exactly_at_the_threshold"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT)], cwd=case, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 3
+    assert done.stderr == "error: the output can't be written (No space left on device)\n"

@@ -1,4 +1,4 @@
-"""One training in several frameworks: `frameworks.py FOLDER KIND…`, of plain hf accelerate ddp.
+"""One training in several frameworks: `frameworks.py FOLDER PORT`; PORT is for two ranks to meet.
 
 The gradient of every weight is 1 whatever the data, so that all of them come to the same weights.
 FOLDER/KIND has the block and gets the metrics that are logged. For the embedded engine's Python.
@@ -7,6 +7,8 @@ FOLDER/KIND has the block and gets the metrics that are logged. For the embedded
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
 import time
 from datetime import timedelta
@@ -14,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from accelerate import Accelerator
+from torch import distributed
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.integrations.integration_utils import rewrite_logs
 
 from utils import decode_eval
+from utils.decode_eval.callback import DecodeEvalCallback
 
 STEPS = 8
 COLLECTIVE_TIMEOUT_S = 4.0
@@ -66,18 +78,16 @@ def plain(folder: Path) -> None:
 
 
 def accelerate(folder: Path) -> None:
-    from accelerate import Accelerator
-
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(Tiny(PretrainedConfig()))
     with decode_eval.session(config_of(folder), log_metrics=log_to(folder)) as session:
         loop(session, accelerator.unwrap_model(model), accelerator.backward)
 
 
-def ddp(folder: Path) -> None:
+def ddp(folder: Path, rank: int, port: str) -> None:
     """Both ranks make the same calls; the eval takes longer than a collective may."""
-    from torch import distributed
-
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     distributed.init_process_group("gloo")
     impatient = distributed.new_group(timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S))
     model = torch.nn.parallel.DistributedDataParallel(Tiny(PretrainedConfig()))
@@ -99,16 +109,12 @@ def ddp(folder: Path) -> None:
 
 
 def hf(folder: Path) -> None:
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    from utils.decode_eval.callback import DecodeEvalCallback
-
     class Tracker(TrainerCallback):
-        """Stands for any tracker: it sees what goes through Trainer.log."""
+        """Stands for any tracker: it sees what goes through Trainer.log, named as they do."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if "train/tau_real" in logs:
-                log_to(folder)(logs, state.global_step)
+            if "tau_real" in logs:
+                log_to(folder)(rewrite_logs(logs), state.global_step)
 
     model = Tiny(PretrainedConfig())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
@@ -134,7 +140,19 @@ def hf(folder: Path) -> None:
     trainer.train()
 
 
+def main(root: Path, port: str) -> int:
+    """All at the same time, forked: what takes seconds to import is imported once."""
+    fork = multiprocessing.get_context("fork")
+    runs = [
+        fork.Process(target=one, args=(root / one.__name__,)) for one in (plain, hf, accelerate)
+    ]
+    runs += [fork.Process(target=ddp, args=(root / "ddp", rank, port)) for rank in range(2)]
+    for process in runs:
+        process.start()
+    for process in runs:
+        process.join()
+    return sum(process.exitcode != 0 for process in runs)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
-        kinds = {"plain": plain, "hf": hf, "accelerate": accelerate, "ddp": ddp}
-        kinds[name](Path(sys.argv[1]) / name)
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2]))

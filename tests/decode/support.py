@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import struct
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utils.decode_eval import DecodeEvalConfig, lease, resolve_decode_eval_config
+from tests.waiting import until as until
+from utils import processes
+from utils.decode_eval import DecodeEvalConfig, lease, resolve_decode_eval_config, weights
 from utils.decode_eval.snapshot import Snapshot
-from utils.serving import listeners, supervise
+from utils.serving import supervise
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "fakes" / "decode_engine.py"
@@ -65,11 +65,17 @@ def config(folder: Path, modes: dict[str, Any] | None = None, **fields: Any) -> 
 
 def export(model: bytes, folder: Path) -> Snapshot:
     """A model is its weights: bytes."""
-    out = folder / "model" / "consolidated"
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text("{}")
-    (out / "model.safetensors").write_bytes(model)
-    return Snapshot(out, hashlib.sha256(model).hexdigest(), len(model), 0.0)
+    return Snapshot.of(write_weights(folder / "model" / "consolidated", model), len(model), 0.0)
+
+
+def write_weights(folder: Path, raw: bytes) -> Path:
+    """A folder as an engine takes it, with one tensor of these bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensor = {"dtype": "U8", "shape": [len(raw)], "data_offsets": [0, len(raw)]}
+    header = json.dumps({"w": tensor}).encode()
+    (folder / weights.FILE).write_bytes(struct.pack("<Q", len(header)) + header + raw)
+    (folder / weights.CONFIG).write_text('{"architectures": ["Tiny"]}')
+    return folder
 
 
 def engines(folder: Path) -> list[int]:
@@ -92,15 +98,8 @@ def worker_of(output: Path) -> int:
     return next(
         pid
         for pid in supervise.descendants(held.holder.pid)
-        if listeners.parent(pid) == held.holder.pid and "worker.py" in listeners.command(pid)
+        if processes.parent(pid) == held.holder.pid and "worker.py" in processes.command(pid)
     )
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0, what: str = "") -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what or "it did not happen"
-        time.sleep(0.05)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -27,13 +26,7 @@ def configured(folder: Path, modes: dict[str, Any] | None = None, **fields: Any)
 
 def checkpoint(folder: Path, number: int) -> Path:
     """A checkpoint folder with one tensor."""
-    path = folder / f"checkpoint-{number}"
-    path.mkdir(parents=True)
-    header = json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
-    raw = struct.pack("<Q", len(header)) + header + bytes([number])
-    (path / "model.safetensors").write_bytes(raw)
-    (path / "config.json").write_text('{"architectures": ["Tiny"]}')
-    return path
+    return support.write_weights(folder / f"checkpoint-{number}", bytes([number]))
 
 
 def command(*words: object) -> subprocess.CompletedProcess[str]:
@@ -231,6 +224,11 @@ def test_vllm_gets_what_the_converter_made(tmp_path: Path) -> None:
     assert jobs.has_weights(step)
     told = command("doctor", config, "--draft", head).stdout
     assert 'ok    draft: eagle3: --speculative-config {"method": "eagle3"' in told
+    (tmp_path / "decode_eval" / "step_8").mkdir()
+    (tmp_path / "decode_eval" / "step_8" / jobs.SERVED).write_text("in the way")
+    blocked = command("run", config, "--checkpoint", head, "--step", "8")
+    assert blocked.returncode == 3
+    assert "step 8 is not measured, measurement_failed: at phase convert: " in blocked.stdout
     strange = files.write(tmp_path / "odd-8", {"architectures": ["Medusa"]}, {"w": (1,)})
     refused = command("run", config, "--checkpoint", strange)
     assert refused.returncode == 3

@@ -29,8 +29,26 @@ class Fault:
     completed: int | None = None
 
 
-FAULTS = [
+FAULTS = [  # those that take long come last: the others' second evals run meanwhile
     Fault("engine_ignores_term", None, "", {"ignore_term": True, "daemon": True}, completed=6),
+    Fault("dies_mid_run", "engine_died", "ended with status 7", {"die_at": 5}),
+    Fault("4xx_to_readiness", "engine_not_ready", "refuses the request", {"refuse": 400}),
+    Fault("4xx_on_all", "no_generation", "HTTP 400", {"refuse": 400, "refuse_at": 2}),
+    Fault(
+        "5xx_on_some",
+        "all_requests_succeeded",
+        "3 of 6 succeeded",
+        {"refuse": 500, "refuse_at": 3, "refuse_every": 2},
+        completed=3,
+    ),
+    Fault(
+        "stalls",
+        "all_requests_succeeded",
+        "1 of 6 succeeded",
+        {"hang_at": 4},
+        {"stall_s": 3.0},
+        completed=1,
+    ),
     Fault(
         "never_ready",
         "engine_not_ready",
@@ -44,24 +62,6 @@ FAULTS = [
         "timeout_s 12 s, at phase decode",
         {"hang_at": 4, "ignore_term": True},
         {"timeout_s": 12.0},
-    ),
-    Fault(
-        "stalls",
-        "all_requests_succeeded",
-        "1 of 6 succeeded",
-        {"hang_at": 4},
-        {"stall_s": 3.0},
-        completed=1,
-    ),
-    Fault("dies_mid_run", "engine_died", "ended with status 7", {"die_at": 5}),
-    Fault("4xx_to_readiness", "engine_not_ready", "refuses the request", {"refuse": 400}),
-    Fault("4xx_on_all", "no_generation", "HTTP 400", {"refuse": 400, "refuse_at": 2}),
-    Fault(
-        "5xx_on_some",
-        "all_requests_succeeded",
-        "3 of 6 succeeded",
-        {"refuse": 500, "refuse_at": 3, "refuse_every": 2},
-        completed=3,
     ),
 ]
 
@@ -109,7 +109,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
         assert run.runner.wait(40)
         run.first, run.left = run.runner.collect(), support.engines(run.folder)
         run.said = [line for line in lines.kept if str(run.folder) in line]
-    for run in found.values():
         assert run.runner.maybe_launch(10, WEIGHTS)
     for run in found.values():
         assert run.runner.wait(40)

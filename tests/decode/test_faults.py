@@ -19,7 +19,8 @@ import pytest
 
 from tests.decode import support
 from utils import decode_eval
-from utils.decode_eval import DecodeEvalRunner, history, jobs, lease, running
+from utils.decode_eval import DecodeEvalRunner, history, jobs, lease, running, weights
+from utils.decode_eval.snapshot import Snapshot
 from utils.errors import NotMeasured
 
 WEIGHTS = b"accept=0.7 of the draft tokens"
@@ -39,6 +40,8 @@ def test_worker_killed(tmp_path: Path) -> None:
     runner = DecodeEvalRunner(support.config(tmp_path, modes), support.export)
     assert runner.maybe_launch(0, WEIGHTS)
     support.until((tmp_path / "once").exists)
+    held = lease.read(runner.config.folder)
+    assert held and held.phase == "boot"
     os.kill(support.worker_of(runner.config.folder), signal.SIGKILL)
     assert runner.wait(10)
     (row,) = runner.collect()
@@ -162,6 +165,31 @@ def test_port_stolen(tmp_path: Path) -> None:
     assert "was taken by somebody else; starting again" in log
 
 
+@pytest.mark.parametrize("when", ["before", "while_the_engine_loads"])
+def test_weights_that_change_are_not_measured(when: str, tmp_path: Path) -> None:
+    mark = tmp_path / "steal"  # the engine waits there, before it reads the weights
+    runner = DecodeEvalRunner(support.config(tmp_path, {"steal": str(mark)}), support.export)
+    file = tmp_path / "decode_eval" / "step_0" / "model" / "consolidated" / weights.FILE
+
+    def export(folder: Path) -> Snapshot:
+        made = support.export(WEIGHTS, folder)
+        if when == "before":
+            file.write_bytes(file.read_bytes() + b"more")
+        return made
+
+    assert runner.launch(0, export)
+    if when != "before":
+        support.until(lambda: mark.exists() and mark.read_text())
+        file.write_bytes(file.read_bytes().replace(b"0.7", b"0.8"))  # of the same size
+        Path(f"{mark}.done").touch()
+    assert runner.wait(20)
+    (row,) = runner.collect()
+    assert (row["reason"], row["acceptance_length"]) == ("weights_changed", None)
+    assert "has changed since its export" in row["error"]
+    started = (tmp_path / "decode_eval" / "step_0" / jobs.ENGINE_LOG).exists()
+    assert started == (when != "before")  # no engine is paid for in vain
+
+
 def test_proxies_and_the_job_are_kept_from_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +254,7 @@ def test_nothing_is_raised_into_the_loop(tmp_path: Path, caplog: pytest.LogCaptu
     def tracker(values: dict[str, float], step: int) -> None:
         raise ConnectionError("the tracker is down")
 
+    caplog.set_level("INFO")
     config = support.config(tmp_path)
     with decode_eval.session(config, export=support.export, log_metrics=tracker) as session:
         session.step(0, WEIGHTS, tau_sim=float("nan"))
@@ -236,10 +265,12 @@ def test_nothing_is_raised_into_the_loop(tmp_path: Path, caplog: pytest.LogCaptu
         session.step(10, WEIGHTS)
         session.runner._cadence = None  # type: ignore[assignment]  # as a bug would
         session.step(20, WEIGHTS)
+        session.finish()  # the end of the block has nothing left to do
     assert "step 0: tau_sim nan is left out" in caplog.text
     assert "the tracker is down" in caplog.text
     assert "step 10 is not measured, export_failed" in caplog.text
     assert "maybe_launch failed; training goes on" in caplog.text
+    assert caplog.text.count("this start: ") == 1
 
 
 def test_a_device_is_held_against_other_folders(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import array
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from utils.decode_eval import weights
 
 SIZES = {
     "hidden_size": 8,
@@ -72,29 +76,41 @@ def write(
     t2d: Sequence[int] | None = None,
 ) -> Path:
     """A snapshot; every tensor's bytes tell it from the others."""
+    tensors: dict[str, tuple[str, Sequence[int], bytes]] = {}
+    if d2t is not None:
+        tensors["d2t"] = ("I64", [len(d2t)], array.array("q", d2t).tobytes())
+    for index, (name, shape) in enumerate(shapes.items()):
+        tensors[name] = ("BF16", shape, bytes([index % 256]) * (2 * math.prod(shape)))
+    if t2d is not None:
+        tensors["t2d"] = ("BOOL", [len(t2d)], bytes(t2d))
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
+    write_tensors(folder / weights.FILE, tensors)
+    return folder
+
+
+def write_tensors(path: Path, tensors: Mapping[str, tuple[str, Sequence[int], bytes]]) -> None:
+    """A file of (type, shape, bytes) by name."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
-
-    def add(name: str, dtype: str, shape: Sequence[int], raw: bytes) -> None:
-        nonlocal data
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(shape),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
+    for name, (dtype, shape, raw) in tensors.items():
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
         data += raw
-
-    if d2t is not None:
-        add("d2t", "I64", [len(d2t)], array.array("q", d2t).tobytes())
-    for index, (name, shape) in enumerate(shapes.items()):
-        count = 1
-        for length in shape:
-            count *= length
-        add(name, "BF16", shape, bytes([index % 256]) * (2 * count))
-    if t2d is not None:
-        add("t2d", "BOOL", [len(t2d)], bytes(t2d))
     text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def split(folder: Path, *groups: Sequence[str], index: Mapping[str, str] = {}) -> Path:
+    """The same snapshot in shards, one for each group of names, and more of an index."""
+    found = weights.read(folder)
+    placed: dict[str, str] = {}
+    for number, names in enumerate(groups, start=1):
+        file = f"model-{number:05}-of-{len(groups):05}.safetensors"
+        part = replace(found, tensors={name: found.tensors[name] for name in names})
+        weights.write_file(part, {name: name for name in names}, folder / file)
+        placed |= dict.fromkeys(names, file)
+    found.path.unlink()
+    text = json.dumps({"metadata": {}, "weight_map": {**placed, **index}})
+    (folder / weights.INDEX).write_text(text)
     return folder

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch import distributed
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.decode import support
 from utils.decode_eval import snapshot
 from utils.errors import UsageError
+
+
+def train_with_the_callback(folder: Path, model: torch.nn.Module, main: bool) -> None:
+    """What a Trainer calls on every rank, for a training of no steps."""
+    from utils.decode_eval.callback import DecodeEvalCallback
+
+    folder.mkdir(exist_ok=True)
+    config = support.config(folder)
+    callback = DecodeEvalCallback(config, gather=snapshot.gather_state_dict)
+    state = SimpleNamespace(global_step=0, is_world_process_zero=main)
+    callback.on_train_begin(None, state, None, model=model)
+    callback.on_train_end(None, state, None, model=model)
 
 
 def rank(number: int, folder: Path) -> None:
@@ -32,5 +46,6 @@ def rank(number: int, folder: Path) -> None:
             snapshot.export_draft_snapshot(model, folder / "part")
         except UsageError as error:
             (folder / "refused").write_text(str(error))
+    train_with_the_callback(folder / "callback", model, main=number == 0)
     distributed.barrier()
     distributed.destroy_process_group()

@@ -75,7 +75,7 @@ def serve(engine: Embedded, folder: Path, arguments: Sequence[str]) -> Iterator[
     ]
     environ = {
         **os.environ,
-        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }

@@ -17,6 +17,21 @@ from pathlib import Path
 from tests.engine.server import MODEL, READY_TIMEOUT_S, Embedded, Server, free_port
 from utils.serving import ready, supervise
 
+ON_A_CPU = (
+    *("--attention-backend", "torch_native"),
+    *("--prefill-attention-backend", "intel_amx", "--decode-attention-backend", "intel_amx"),
+    *("--max-total-tokens", "8192", "--context-length", "2048", "--sleep-on-idle"),
+)
+
+
+def environment(engine: Embedded) -> dict[str, str]:
+    return {
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "SGLANG_CACHE_DIR": str(engine.python.parents[2] / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
 
 def speculative(
     algorithm: str, n: int, draft: Path | None = None, topk: int = 1, rows: int | None = None
@@ -50,21 +65,12 @@ def serve(
     command = [
         *(str(engine.python), "-m", "sglang.launch_server", "--device", "cpu"),
         *("--model-path", str(model_path), "--served-model-name", MODEL),
-        *("--host", "127.0.0.1", "--port", str(port), "--enable-metrics"),
-        *("--attention-backend", "torch_native"),
-        *("--prefill-attention-backend", "intel_amx", "--decode-attention-backend", "intel_amx"),
-        *("--max-total-tokens", "8192", "--context-length", "2048", "--disable-radix-cache"),
-        "--sleep-on-idle",
+        *("--host", "127.0.0.1", "--port", str(port), "--enable-metrics", "--disable-radix-cache"),
+        *ON_A_CPU,
         *arguments,
     ]
-    environ = {
-        **os.environ,
-        "PATH": f"{engine.python.parent}{os.pathsep}{os.environ['PATH']}",
-        "SGLANG_USE_CPU_ENGINE": "1",
-        "SGLANG_CACHE_DIR": str(engine.python.parents[2] / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
+    path = f"{engine.python.parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, **environment(engine)}
     supervisor = subprocess.Popen(supervise.command_line(command, log=log), env=environ, cwd=folder)
     try:
         base_url = f"http://127.0.0.1:{port}"

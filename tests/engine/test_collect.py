@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.engine.launched import processes_that_name
 from tests.engine.server import ROOT, Embedded, free_port
-from tests.engine.test_recipe import processes_that_name
+from tests.waiting import until
 from utils import records
 
 SCRIPT = ROOT / "benchmarks" / "speedbench" / "collect.sh"
@@ -65,10 +66,7 @@ def test_a_killed_collection_ends_as_an_uninterrupted_one(
     run.send_signal(signal.SIGKILL)
     output, _ = run.communicate()
     assert run.returncode == -signal.SIGKILL, output
-    end = time.monotonic() + 10
-    while processes_that_name(environment["PORT"]):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(lambda: not processes_that_name(environment["PORT"]), 10)
 
     run = collect(killed, environment, "1", "2")
     output, _ = run.communicate()

@@ -26,6 +26,9 @@ def test_a_dispatch_of_the_cpu_recipe_is_green(
     results = work / "artifacts" / f"results_{CELL}_1"
     kept = {path.name for path in results.iterdir()}
     assert kept >= {"plan.json", "server.log", "summary.md", "junit.xml", "report.html"}
+    meta = records.read_json(results / "meta_env.json")
+    assert (meta["eval_concs"], meta["completed_eval_concs"]) == ([1, 4], [1, 4])
+    assert meta["failed_eval_concs"] == []
     record = records.read_json(results / "results_speedbench_al_off_mtp3.json")
     plan = records.read_json(work / "artifacts/sweep-plan_1/cells" / CELL / "plan.json")
     assert record["run"]["run_id"] == plan["run_id"]

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +15,9 @@ import pytest
 
 from tests.engine.server import ROOT, Embedded, free_port
 from tests.shell.slurm import Cluster
-from utils import records
-from utils.serving import listeners, supervise
+from tests.waiting import until
+from utils import processes, records
+from utils.serving import supervise
 
 TWIN = "smollm2_bf16_cpu_vllm_mtp"
 ENGINE_CORE = "VLLM::EngineCor"  # as /proc shows it
@@ -61,14 +61,11 @@ class Launch:
 
     def left(self) -> list[str]:
         """Those that were seen below it and still run, and who listens on its port."""
-        found = [f"{pid} {_name(pid)}" for pid in self.family if listeners.alive(pid)]
-        return found + [str(row) for row in listeners.listeners(self.port)]
+        found = [f"{pid} {_name(pid)}" for pid in self.family if processes.alive(pid)]
+        return found + [str(row) for row in processes.listeners(self.port)]
 
     def wait_until(self, what: Callable[[], object], seconds: float = 200.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, f"never came true: {self.log.read_text()}"
-            time.sleep(0.1)
+        until(what, seconds, self.log.read_text)
 
 
 def _name(pid: int) -> str:

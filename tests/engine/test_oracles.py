@@ -5,95 +5,21 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.engine.server import MODEL, Embedded, Server, serve, speculative
+from tests.engine.oracle import N, by_three_instruments, measure
+from tests.engine.server import Embedded, Server, serve, speculative
 from tests.perf import al_eval
-from utils import records
-from utils.acceptance.tally import BY_REQUESTS, BY_STREAM
 from utils.evals import al_record, speedbench_al
 
-N = 3
-# One token of the prefill and 16 full steps of the self-draft: no request overshoots.
-OUTPUT_LEN = 1 + 16 * (N + 1)
 
-
-def measure(server: Server, prompts: Path, output: Path, *more: str) -> tuple[int, Any]:
-    """Run the command; returns its status and the record."""
-    status = speedbench_al.main(
-        [
-            "measure",
-            *("--base-url", server.base_url, "--engine", "vllm", "--model", MODEL),
-            *("--model-prefix", "smollm2", "--thinking", "off", "--num-spec-tokens", str(N)),
-            *("--prompts", str(prompts), "--num-prompts", "8", "--output-len", str(OUTPUT_LEN)),
-            *("--concurrency", "4", "--server-pid", str(server.pid), "--output", str(output)),
-            *more,
-        ]
-    )
-    return status, records.read_json(output)
-
-
-def by_three_instruments(record: Any) -> list[tuple[int, int]]:
-    """(accepted, steps) by the counters, by the requests' own figures, by stream chunks."""
-    rows = record["raw"]["requests"]
-    return [
-        (record["accepted_tokens"], record["verify_steps"]),
-        (sum(r["spec"]["accepted"] for r in rows), sum(r["spec"]["steps"] for r in rows)),
-        (
-            sum(r["completion_tokens"] - r["chunks"] for r in rows),
-            sum(r["chunks"] - 1 for r in rows),
-        ),
-    ]
-
-
-@pytest.fixture(scope="module")
-def self_draft(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    arguments = speculative(
-        method="draft_model", model=str(engine.model_path), num_speculative_tokens=N
-    )
-    with serve(engine, tmp_path_factory.mktemp("self"), arguments) as server:
-        yield server
-
-
-def test_target_as_its_own_draft_is_always_accepted(
-    self_draft: Server, prompts: Path, tmp_path: Path
-) -> None:
-    _, record = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate")
-    assert record["error"] is None
-    assert record["acceptance_length"] == N + 1
-    assert record["estimate"]["per_position"] == [1.0] * N
-    assert record["speculation"]["method"] == "draft_model"
-    al = [1 + accepted / steps for accepted, steps in by_three_instruments(record)]
-    assert al == pytest.approx([N + 1] * 3, rel=1e-3)
-
-
-def test_streams_alone_find_the_same_acceptance_length(
-    self_draft: Server, prompts: Path, tmp_path: Path
-) -> None:
-    """As behind a router that hides /metrics: nothing is read but the answers."""
-    _, full = measure(self_draft, prompts, tmp_path / "full.json", "--no-gate")
-    _, blind = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate", "--metrics", "none")
-    assert blind["error"] is None
-    assert blind["raw"]["before"]["samples"] == blind["raw"]["after"]["samples"] == []
-    assert (full["metric_source"], blind["metric_source"]) == ("counters", BY_REQUESTS)
-    unknown = ("--metrics", "none", "--engine", "openai", "--spec-method", "draft_model")
-    _, openai = measure(self_draft, prompts, tmp_path / "al.json", "--no-gate", *unknown)
-    assert openai["error"] is None
-    assert openai["metric_source"] == BY_STREAM
-    found = [r["acceptance_length"] for r in (full, blind, openai)]
-    assert found == pytest.approx([N + 1] * 3, rel=1e-3)
-
-
-@pytest.fixture(scope="module")
-def random_head(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("eagle3")
-    script = Path(__file__).with_name("make_random_eagle3.py")
-    head = folder / "head"
+@pytest.fixture
+def random_head(engine: Embedded, tmp_path: Path) -> Iterator[Server]:
+    head, script = tmp_path / "head", Path(__file__).with_name("make_random_eagle3.py")
     subprocess.run([engine.python, script, engine.model_path, head], check=True)
     arguments = speculative(method="eagle3", model=str(head), num_speculative_tokens=N)
-    with serve(engine, folder, arguments) as server:
+    with serve(engine, tmp_path, arguments) as server:
         yield server
 
 
@@ -107,6 +33,51 @@ def test_random_eagle3_head_is_red_as_an_inactive_drafter(
     assert al == pytest.approx([1.0] * 3, rel=1e-3)
     assert status == 1
     assert "drafter_inactive" in capsys.readouterr().out
+
+
+@pytest.fixture
+def without_metrics(engine: Embedded, tmp_path: Path) -> Iterator[Server]:
+    arguments = speculative(method="ngram", num_speculative_tokens=N, prompt_lookup_max=4)
+    # vLLM refuses per-request metrics without log stats: the first two words alone.
+    with serve(engine, tmp_path, [*arguments[:2], "--disable-log-stats"]) as server:
+        yield server
+
+
+def test_disabled_metrics_are_not_measured_and_say_how_to_enable_them(
+    without_metrics: Server, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measure(without_metrics, prompts, tmp_path / "al.json")
+    assert status == 3
+    assert "--disable-log-stats" in record["error"]
+    assert record["acceptance_length"] is None
+
+
+@pytest.fixture
+def two_ranks(engine: Embedded, tmp_path: Path) -> Iterator[Server]:
+    arguments = speculative(
+        method="ngram", num_speculative_tokens=N, prompt_lookup_min=2, prompt_lookup_max=4
+    )
+    with serve(engine, tmp_path, [*arguments, "--data-parallel-size", "2"]) as server:
+        yield server
+
+
+def test_data_parallel_ranks_are_summed_and_counted(
+    two_ranks: Server, prompts: Path, tmp_path: Path
+) -> None:
+    status, record = measure(two_ranks, prompts, tmp_path / "one.json", "--no-gate")
+    assert status == 3
+    assert "2 engines" in record["error"]
+    _, record = measure(two_ranks, prompts, tmp_path / "two.json", "--no-gate", "--engines", "2")
+    assert record["error"] is None
+    counters, own, _ = by_three_instruments(record)
+    assert own == counters
+    drafts = [
+        row["value"]
+        for row in record["raw"]["after"]["samples"]
+        if row["name"].endswith("spec_decode_num_drafts_total")
+    ]
+    assert len(drafts) == 2
+    assert all(drafts), "one rank alone did the work: the test proves nothing"
 
 
 @pytest.fixture(scope="module")
@@ -189,50 +160,3 @@ def test_recheck_agrees_with_what_was_written(
     capsys.readouterr()
     speedbench_al.main(["recheck", str(tmp_path / "al.json")])
     assert "BROKEN" not in capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def without_metrics(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    arguments = speculative(method="ngram", num_speculative_tokens=N, prompt_lookup_max=4)
-    folder = tmp_path_factory.mktemp("mute")
-    # vLLM refuses per-request metrics without log stats: the first two words alone.
-    with serve(engine, folder, [*arguments[:2], "--disable-log-stats"]) as server:
-        yield server
-
-
-def test_disabled_metrics_are_not_measured_and_say_how_to_enable_them(
-    without_metrics: Server, prompts: Path, tmp_path: Path
-) -> None:
-    status, record = measure(without_metrics, prompts, tmp_path / "al.json")
-    assert status == 3
-    assert "--disable-log-stats" in record["error"]
-    assert record["acceptance_length"] is None
-
-
-@pytest.fixture(scope="module")
-def two_ranks(engine: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    arguments = speculative(
-        method="ngram", num_speculative_tokens=N, prompt_lookup_min=2, prompt_lookup_max=4
-    )
-    folder = tmp_path_factory.mktemp("ranks")
-    with serve(engine, folder, [*arguments, "--data-parallel-size", "2"]) as server:
-        yield server
-
-
-def test_data_parallel_ranks_are_summed_and_counted(
-    two_ranks: Server, prompts: Path, tmp_path: Path
-) -> None:
-    status, record = measure(two_ranks, prompts, tmp_path / "one.json", "--no-gate")
-    assert status == 3
-    assert "2 engines" in record["error"]
-    _, record = measure(two_ranks, prompts, tmp_path / "two.json", "--no-gate", "--engines", "2")
-    assert record["error"] is None
-    counters, own, _ = by_three_instruments(record)
-    assert own == counters
-    drafts = [
-        row["value"]
-        for row in record["raw"]["after"]["samples"]
-        if row["name"].endswith("spec_decode_num_drafts_total")
-    ]
-    assert len(drafts) == 2
-    assert all(drafts), "one rank alone did the work: the test proves nothing"

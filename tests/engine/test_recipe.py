@@ -17,30 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.engine.launched import Finished, launch, processes_that_name
 from tests.engine.server import ROOT, Embedded, free_port
 from utils import records
 
-LAUNCHER = ROOT / "runners" / "launch_local.sh"
 GOLDEN = ROOT / "benchmarks" / "golden_al"
 VALIDATOR = ROOT / "utils" / "evals" / "validate_scores.py"
-
-
-def launch(recipe: str, results: Path, prompts: Path, **variables: str) -> subprocess.Popen[str]:
-    environ = {
-        **os.environ,
-        "HARNESS_PYTHON": sys.executable,
-        "RESULT_DIR": str(results),
-        "SPEEDBENCH_DIR": str(prompts.parent),
-        "EVAL_ONLY": "true",
-        **variables,
-    }
-    return subprocess.Popen(
-        ["bash", str(LAUNCHER), recipe],
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def gate(results: Path, *arguments: str) -> tuple[int, str]:
@@ -54,52 +36,23 @@ def gate(results: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def processes_that_name(word: str) -> list[str]:
-    listed = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "stat=,args="], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [line for line in listed if word in line and not line.startswith("Z")]
-
-
-@pytest.fixture(scope="module")
-def finished(
-    engine: Embedded, prompts: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, str]:
-    """Results and output of the speculating recipe, two eval points on one engine."""
-    results, port = tmp_path_factory.mktemp("finished") / "results", free_port()
-    run = launch(
-        "smollm2_bf16_cpu_vllm_mtp",
-        results,
-        prompts,
-        PORT=str(port),
-        EVAL_CONCURRENT_REQUESTS="1 4",
-    )
-    output, _ = run.communicate()
-    assert run.returncode == 0, output
-    assert processes_that_name(str(port)) == []
-    return results, output
-
-
 @pytest.fixture
-def results(finished: tuple[Path, str], tmp_path: Path) -> Path:
+def results(twin: Finished, tmp_path: Path) -> Path:
     """A copy to break."""
     copy = tmp_path / "results"
-    shutil.copytree(finished[0], copy)
+    shutil.copytree(twin.results, copy)
     return copy
 
 
-def test_recipe_ends_with_a_verdict_on_every_cell(finished: tuple[Path, str]) -> None:
-    directory, output = finished
-    passed = [line for line in output.splitlines() if line.startswith("PASS ")]
+def test_recipe_ends_with_a_verdict_on_every_cell(twin: Finished) -> None:
+    passed = [line for line in twin.output.splitlines() if line.startswith("PASS ")]
     cells = [line.removeprefix("PASS").split(":")[0].strip() for line in passed]
-    assert cells[-3:] == ["arithmetic conc=1", "arithmetic conc=4", "AL off N=3"]
-    meta = records.read_json(directory / "meta_env.json")
-    assert (meta["eval_concs"], meta["completed_eval_concs"]) == ([1, 4], [1, 4])
-    assert meta["failed_eval_concs"] == []
-    record = records.read_json(directory / "results_speedbench_al_off_mtp3.json")
+    assert cells[-3:] == ["arithmetic conc=4", "AL off N=3", "serving isl=128 osl=64 conc=4"]
+    assert records.read_json(twin.results / "meta_env.json")["conc"] == 4
+    record = records.read_json(twin.results / "results_speedbench_al_off_mtp3.json")
     assert record["workload"]["proxy"] is True
-    assert record["run"]["run_id"] == records.read_json(directory / "plan.json")["run_id"]
-    assert "## PASS" in (directory / "summary.md").read_text()
+    assert record["run"]["run_id"] == records.read_json(twin.results / "plan.json")["run_id"]
+    assert "## PASS" in (twin.results / "summary.md").read_text()
 
 
 def test_yesterdays_results_are_stale(results: Path) -> None:
@@ -143,7 +96,7 @@ def test_a_missing_al_record_is_not_measured(results: Path) -> None:
 
 def test_engine_killed_at_half_the_eval(engine: Embedded, prompts: Path, tmp_path: Path) -> None:
     results, port = tmp_path / "results", free_port()
-    run = launch("smollm2_bf16_cpu_vllm", results, prompts, PORT=str(port))
+    run = launch("smollm2_bf16_cpu_vllm", results, prompts, PORT=str(port), EVAL_ONLY="true")
     log = results / "lm_eval_arithmetic_conc4.log"
     while run.poll() is None:
         done = re.findall(r"(\d+)/48", log.read_text()) if log.exists() else []

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.launched import launch, processes_that_name
 from tests.engine.server import MODEL, Embedded, Server, free_port
 from tests.engine.sglang_server import serve, speculative
-from tests.engine.test_recipe import launch, processes_that_name
 from utils import records
 from utils.acceptance import client, engines
 from utils.acceptance.preflight import Target
 from utils.evals import speedbench_al
-from utils.evals.speedbench import read_prompts
+from utils.evals.prompt_files import read_prompts
 from utils.golden import export, registry
 from utils.serving import accepted
 from utils.verdicts import Outcome

@@ -3,7 +3,7 @@
     python -m tests.fakes.decode_engine --port P --name MODEL --draft FOLDER --n N
 
 How many drafts it accepts follows from the draft's weights alone: equal snapshots give equal
-numbers, and weights that begin with b"accept=0.7" accept each draft with that chance. FAKE_DECODE
+numbers, and weights with b"accept=0.7" in them accept each draft with that chance. FAKE_DECODE
 holds the failures as a JSON object:
   accept: chance, whatever the weights   ignore_term: true     never_ready: true
   hang_at, die_at, refuse_at: the n-th generation, the probe of readiness included
@@ -21,6 +21,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -66,8 +67,8 @@ class DecodeEngine(SpeculatingServer):
 def chance(draft: Path) -> float:
     """Of a draft token to be accepted, by the weights."""
     raw = b"".join(path.read_bytes() for path in sorted(draft.glob("*.safetensors")))
-    if raw.startswith(b"accept="):
-        return float(raw[7:10])
+    if told := re.search(rb"accept=(0\.\d)", raw):
+        return float(told[1])
     return 0.3 + 0.6 * int(hashlib.sha256(raw).hexdigest()[:8], 16) / 2**32
 
 

@@ -3,6 +3,7 @@
 FAKE_NVIDIA_SMI is a JSON object; without it there is no driver.
   gpus: how many               power: watts, a number or what the driver says instead of one
   processes: [[pid, gpu number, name], …]
+  free: MiB of 80000, of every GPU
   throttle: bits               lines: end after so many samples        first_s: start that late
 """
 
@@ -31,6 +32,10 @@ def main(argv: list[str]) -> int:
     if "--query-compute-apps" in options:
         for pid, number, name in told.get("processes", []):
             print(f"{pid}, {uuids[number]}, {name}")
+        return 0
+    if "memory.free" in options:
+        for number, uuid in enumerate(uuids):
+            print(f"{number}, {uuid}, {told.get('free', 79000)}, 80000")
         return 0
     loop = re.search(r"--loop-ms=(\d+)", options)
     if not loop:

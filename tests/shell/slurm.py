@@ -11,14 +11,14 @@ import secrets
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from getpass import getuser
 from pathlib import Path
 
 from tests import needs
 from tests.shell.conftest import free_port
+from tests.waiting import until
 
 PARTITIONS = ("batch_1", "batch")  # as the launchers name them
 KILL_WAIT_S = 8  # longer than a recipe takes to stop
@@ -110,13 +110,9 @@ class Cluster:
                 )
             )
 
-    def _wait(self, what: str, condition: object, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        assert callable(condition)
-        while not condition():
-            said = [path.read_text()[-2000:] for path in self.folder.glob("*.out")]
-            assert time.monotonic() < deadline, f"{what} never came: {said}"
-            time.sleep(0.1)
+    def _wait(self, what: str, condition: Callable[[], object]) -> None:
+        outputs = self.folder.glob("*.out")
+        until(condition, 20, lambda: (what, [path.read_text()[-2000:] for path in outputs]))
 
     def ask(self, *words: str) -> str:
         """What one of Slurm's commands prints."""

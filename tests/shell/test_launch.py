@@ -64,15 +64,24 @@ def test_an_installer_that_fails_ends_it(recipe: Run) -> None:
     assert recipe.clients() == ["install"]
 
 
-@pytest.mark.parametrize(("doctor", "expected"), [(0, 0), (3, 0), (2, 2)])
+@pytest.mark.parametrize(("doctor", "expected"), [(0, 0), (3, 3), (2, 2), (1, 3)])
 def test_the_node_is_looked_at_before_anything_starts(
     recipe: Run, doctor: int, expected: int
 ) -> None:
     told = {"recipes": {"status": doctor}}
     assert recipe.run(LAUNCH, TWIN.stem, clients=told, RUN_EVAL="false") == expected
     (argv,) = [row["argv"] for row in recipe.client_log() if row["client"] == "recipes"]
-    assert argv[1:] == ["utils.recipes", "doctor", str(TWIN)]
+    assert argv[1:] == ["utils.recipes", "doctor", "--lenient", str(TWIN)]
     assert ("bench" in recipe.clients()) == (expected == 0)
+
+
+def test_defaults_and_the_embedded_engine_are_for_cpu_recipes_alone(recipe: Run) -> None:
+    """Else SmolLM2 would be served with the flags of a large model, and judged as one."""
+    bare(recipe)
+    recipe.environment["PATH"] = "/usr/bin:/bin"
+    assert recipe.run(LAUNCH, "dsr1_fp8_b200_sglang") == 2
+    assert "set MODEL TP ISL OSL MAX_MODEL_LEN CONC" in recipe.err
+    assert "install" not in recipe.clients()
 
 
 def test_an_unknown_recipe_is_refused(recipe: Run) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +225,17 @@ def test_engine_python_comes_first_for_the_engine_alone(recipe: Run) -> None:
         ({"CONC": "4 4"}, ["CONC is '4 4': want distinct whole numbers"]),
         ({"SERVING_CLIENT": "vllm"}, ["SERVING_CLIENT is 'vllm': known: aiperf, specgate"]),
         ({"LOSSLESS": "1"}, ["LOSSLESS is '1': want true or false"]),
+        ({"RUN_EVALS": "true"}, ["RUN_EVALS means nothing here, did you mean RUN_EVAL?"]),
+        ({"DRYRUN": "1"}, ["did you mean DRY_RUN?"]),
+        ({"Run_Eval": "true"}, ["did you mean RUN_EVAL?"]),
+        ({"PP_SIZE": "2"}, ["PP_SIZE is '2', this recipe has '1'"]),
+        ({"FRAMEWORK": "sglang"}, ["FRAMEWORK is 'sglang', this recipe has 'vllm'"]),
+        ({"DISAGG": "true"}, ["DISAGG is 'true', this recipe has 'false'"]),
+        ({"EVAL_FRAMEWORK": "swebench"}, ["EVAL_FRAMEWORK is 'swebench'"]),
+        ({"MODEL_PATH": "/no/such"}, ["MODEL_PATH /no/such isn't there"]),
+        ({"MODEL_PATH": "~/models"}, ["MODEL_PATH ~/models isn't there"]),
+        ({"RESULT_DIR": "/proc/new"}, ["RESULT_DIR /proc/new: "]),
+        ({"HARNESS_PYTHON": "/no/such"}, ["HARNESS_PYTHON /no/such is no program"]),
         ({"LOSSLESS": "true", "RUN_EVAL": "false"}, ["LOSSLESS=true without evals"]),
         ({"SLO": "ttft=1"}, ["SLO has 'ttft=1': want each of ttft_s, tpot_s, e2e_s"]),
     ],
@@ -233,7 +246,76 @@ def test_a_bad_environment_is_refused(
     assert recipe.run(**env) == 2
     for message in messages:
         assert message in recipe.err
+    assert len(recipe.err.splitlines()) == 1
     assert not (recipe.folder / "vllm.log").exists()
+
+
+def test_what_other_ci_sets_of_this_very_recipe_is_taken(recipe: Run) -> None:
+    row = {"PP_SIZE": "1", "FRAMEWORK": "vllm", "DISAGG": "false", "MODELS": "x", "TMP": "/tmp"}
+    dry_run(recipe, BASE, **row)
+
+
+def test_a_folder_with_earlier_results_is_refused(recipe: Run) -> None:
+    assert recipe.run(RUN_EVAL="true") == 0, recipe.err
+    before = {path: path.read_bytes() for path in recipe.results.iterdir()}
+    assert recipe.run(RUN_EVAL="true") == 2
+    assert f"RESULT_DIR {recipe.results} holds an earlier run's results" in recipe.err
+    assert {path: path.read_bytes() for path in recipe.results.iterdir()} == before
+
+
+def test_a_python_without_our_packages_is_refused_before_anything_starts(recipe: Run) -> None:
+    """`-S` leaves out all that isn't the standard library's."""
+    python = recipe.folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    assert recipe.run(HARNESS_PYTHON=str(python)) == 2
+    assert "lacks requests aiohttp prometheus_client jsonschema PyYAML: pip install" in recipe.err
+
+
+def test_a_dry_run_needs_yaml_alone(recipe: Run) -> None:
+    python = recipe.folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    assert recipe.run(HARNESS_PYTHON=str(python), DRY_RUN="1") == 2
+    assert "lacks PyYAML: pip install" in recipe.err
+
+
+def test_an_old_python_is_refused_before_it_meets_newer_syntax() -> None:
+    old = "import sys; sys.version_info = (3, 9, 18); import utils.recipes.settings"
+    done = subprocess.run(
+        [sys.executable, "-c", old], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "older than 3.10: set HARNESS_PYTHON" in done.stderr
+
+
+SERVE = 'serve vllm serve "$MODEL_PATH" --port "$PORT" --served-model-name "$MODEL"'
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "message"),
+    [
+        (["require_env MODEL", 'serve vllm "$NOPE"'], 2, "NOPE: unbound variable"),
+        (["require_env MODEL", "servee vllm"], 2, "servee: command not found"),
+        (["run_benchmark_serving"], 2, "run_benchmark_serving: call serve first"),
+        (["require_env MODEL", "run_eval"], 2, "run_eval: call serve first"),
+        ([], 3, "nothing was measured"),
+        (["require_env MODEL", SERVE], 3, "nothing was measured"),
+        (["require_env MODEL", SERVE, "run_benchmark_serving"], 3, "failed: run_eval"),
+        (["require_env MODEL", SERVE, "run_benchmark_serving", "run_evla"], 3, "run_evla: command"),
+        (["require_env MODEL", SERVE, "run_eval", "[[ $CONC == 8 ]]"], 3, "ready after"),
+    ],
+)
+def test_a_broken_recipe_neither_passes_nor_fails(
+    recipe: Run, lines: list[str], status: int, message: str
+) -> None:
+    """bash ends with 1 for half of these: that is the gate's, for a value that was measured."""
+    file = recipe.folder / BASE.name
+    library = f"source {ROOT}/benchmarks/benchmark_lib.sh"
+    file.write_text("\n".join(["set -euo pipefail", library, *lines, ""]))
+    assert recipe.run(file, RUN_EVAL="true") == status
+    assert message in recipe.err
+    assert recipe.alive() == []
 
 
 def test_several_concurrencies_are_one_benchmark_and_a_cell_each(recipe: Run) -> None:
@@ -291,9 +373,11 @@ def test_a_plan_written_before_is_used(recipe: Run) -> None:
     plan["run_id"] = "from-ci"
     given = recipe.folder / "given.json"
     given.write_text(json.dumps(plan))
+    shutil.rmtree(recipe.results)
     assert recipe.run(RUN_EVAL="true", PLAN_FILE=str(given)) == 0, recipe.err
     assert recipe.read("plan.json") == plan
     assert recipe.read("meta_env.json")["run_id"] == "from-ci"
+    shutil.rmtree(recipe.results)
     assert recipe.run(RUN_EVAL="true", CONC="5", PLAN_FILE=str(given)) == 2
     assert "is the plan of another run: cells" in recipe.err
 

@@ -95,6 +95,12 @@ def test_what_cannot_be_is_refused(
     assert done.stdout == ""
 
 
+def test_a_python_that_starts_no_module_has_no_verdict() -> None:
+    """It ends with 1, as the gate does when a value failed."""
+    done = launched("b300-nv", TWIN.stem, SETTINGS | {"HARNESS_PYTHON": "/bin/false"})
+    assert done.returncode == 3
+
+
 @pytest.fixture
 def docker(tmp_path: Path) -> Iterator[Launched]:
     launch = Launched(tmp_path)

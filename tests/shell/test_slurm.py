@@ -67,8 +67,9 @@ def test_a_verdict_is_handed_on(launch: Launched, status: int) -> None:
     assert (launch.record()["step_status"], launch.record()["reason"]) == (status, None)
 
 
-def test_an_unfit_node_runs_nothing(launch: Launched) -> None:
-    assert launch.run(CLUSTER, TWIN.stem, clients={"recipes": {"status": 2}}) == 3
+@pytest.mark.parametrize("doctor", [2, 3], ids=["unfit", "crashed"])
+def test_an_unfit_node_runs_nothing(launch: Launched, doctor: int) -> None:
+    assert launch.run(CLUSTER, TWIN.stem, clients={"recipes": {"status": doctor}}) == 3
     assert launch.record()["reason"] == "node_unfit"
     assert launch.clients() == ["recipes"]
 

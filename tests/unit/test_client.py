@@ -46,6 +46,7 @@ def answer_of(*events: str, engine: str = "vllm") -> Answer:
 
 
 USAGE = '{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}'
+END = '{"choices": [{"delta": {}, "finish_reason": "stop"}]}'
 
 
 def delta(**fields: Any) -> str:
@@ -60,7 +61,7 @@ def test_a_stream_is_read_by_its_meaning() -> None:
         delta(content="x"),
         delta(tool_calls=[{"function": {"name": "f", "arguments": "{"}}]),
         delta(tool_calls=[{"function": {"arguments": "}"}}]),
-        json.dumps({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+        END,
         USAGE,
         "[DONE]",
     )
@@ -81,6 +82,8 @@ def test_a_stream_is_read_by_its_meaning() -> None:
         (['{"error": {"message": "out of memory"}}', "[DONE]"], "out of memory"),
         ([delta(content="x"), "[DONE]"], "no usage"),
         ([delta(content="x"), USAGE], r"without \[DONE\]"),
+        ([delta(content="x"), USAGE, "[DONE]"], "broken off: finish_reason None"),
+        ([END.replace("stop", "aborted"), USAGE, "[DONE]"], "broken off: finish_reason aborted"),
         (['{"choices": 5}', USAGE, "[DONE]"], "unknown shape"),
         (
             ['{"usage": {"prompt_tokens": "3", "completion_tokens": 5}}', "[DONE]"],
@@ -98,7 +101,7 @@ def test_a_broken_stream_is_an_error_with_its_name(events: list[str], words: str
 
 @given(st.lists(st.integers(1, 40), min_size=1), st.booleans())
 def test_events_are_the_same_however_the_bytes_arrive(cuts: list[int], crlf: bool) -> None:
-    events = [delta(content="héllo\u2028"), ": comment", USAGE, "[DONE]"]
+    events = [delta(content="héllo\u2028"), ": comment", END, USAGE, "[DONE]"]
     end = "\r\n" if crlf else "\n"
     text = "".join((e if e[0] == ":" else f"data: {e}") + end + end for e in events)
     raw, gathered, answer = text.encode(), Events(), Answer("q")
@@ -235,7 +238,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_api_key_goes_into_the_header_and_nowhere_else(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.cli.test_speedbench_al import run
+    from tests.cli.measuring import run
     from utils.evals import speedbench
 
     prompt_file = speedbench.prepare_proxy(tmp_path)

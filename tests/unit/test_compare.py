@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import run_files
 from utils import records
 from utils.errors import UsageError
 from utils.recipes import __main__ as recipes
@@ -60,18 +61,9 @@ class Pair:
         self.command(self.mtp, [*command[:4], "2", *command[5:], *SPECULATION])
 
     def command(self, directory: Path, argv: list[str], **change: Any) -> None:
-        record = {
-            "schema": "server_command/1",
-            "argv": argv,
-            "env": {"A": "1"},
-            "unset": [],
-            "engine_python": None,
-            "image": None,
-            "engine_version": "0.32.0",
-            "started": "2026-12-01T10:00:00Z",
-            "ready_s": 1.0,
-        }
-        records.write_json(directory / "server_command.json", record | change, "server_command")
+        facts = {"env": {"A": "1"}, "image": None, "engine_version": "0.32.0", **change}
+        record = run_files.server_command(argv=argv, **facts)
+        records.write_json(directory / "server_command.json", record, "server_command")
 
     def change(self, path: Path, **values: Any) -> None:
         records.write_json(path, records.read_json(path) | values)
@@ -99,6 +91,8 @@ def test_the_twins_differ_in_speculation_alone(
         "+ --enable-per-request-metrics",
     ]
     assert [line.split()[0] for line in lines[2:]] == ["PASS"] * 3
+    assert "significant below 0.01) — 0.9000 and 0.9000 with speculation" in lines[3]
+    assert "p = 1; 95 % interval of the difference -0.130 to +0.130" in lines[3]
     assert "speed_up 2.0000" in lines[4]
     assert "42.7 → 85.4 output tokens/s" in lines[4]
 
@@ -153,6 +147,7 @@ def test_a_lower_score_is_a_difference(pair: Pair) -> None:
     records.write_json(pair.mtp / SCORE, results)
     verdict = pair.verdicts()["accuracy_difference"]
     assert (verdict.outcome, verdict.reason) == ("fail", "accuracy_differs")
+    assert verdict.measured == pytest.approx(-0.4)
 
 
 def test_what_the_gate_refuses_is_not_compared(pair: Pair) -> None:
@@ -172,28 +167,35 @@ def test_another_client_did_other_work(pair: Pair) -> None:
     assert pair.verdicts()["speed_up"].reason == "other_load"
 
 
+def test_energy_of_a_gpu_recipe(pair: Pair) -> None:
+    for directory, joules in ((pair.base, 0.6), (pair.mtp, 0.3)):
+        gpu = {"state": "complete", "reason": None, "energy_per_output_token_j": joules}
+        pair.change(directory / SERVING, gpu=gpu)
+        pair.change(directory / "plan.json", hw="b200")
+    verdict = pair.verdicts()["energy_ratio"]
+    assert (verdict.outcome, verdict.measured) == ("pass", 0.5)
+    assert verdict.detail == "0.600 → 0.300 J per output token"
+
+
 @pytest.mark.parametrize(
-    ("change", "outcome", "text"),
+    ("gpu", "reason", "text"),
     [
-        (
-            {"state": "complete", "reason": None, "energy_per_output_token_j": 3.0},
-            "pass",
-            "6.000 →",
-        ),
-        ({"state": "partial", "reason": "a gap"}, "not_measured", "a gap"),
-        ({"state": "no_gpu", "reason": "no nvidia-smi"}, "not_measured", "no nvidia-smi"),
+        ({"state": "complete", "energy_per_output_token_j": 0.0}, "no_energy", "6.0 and 0.0 J"),
+        ({"state": "complete"}, "no_energy", "6.0 and None J per output token"),
+        ({"state": "partial", "reason": "a gap"}, "partial", "complete and partial with"),
+        ({"state": "no_gpu", "reason": "no nvidia-smi"}, "no_gpu", "no nvidia-smi"),
     ],
 )
-def test_energy_of_a_gpu_recipe(
-    pair: Pair, change: dict[str, Any], outcome: str, text: str
+def test_without_an_energy_nothing_is_compared(
+    pair: Pair, gpu: dict[str, Any], reason: str, text: str
 ) -> None:
     whole = {"state": "complete", "reason": None, "energy_per_output_token_j": 6.0}
     pair.change(pair.base / SERVING, gpu=whole)
-    pair.change(pair.mtp / SERVING, gpu=change)
+    pair.change(pair.mtp / SERVING, gpu={"reason": None, **gpu})
     for directory in (pair.base, pair.mtp):
         pair.change(directory / "plan.json", hw="b200")
     verdict = pair.verdicts()["energy_ratio"]
-    assert verdict.outcome == outcome
+    assert (verdict.outcome, verdict.reason) == ("not_measured", reason)
     assert text in verdict.detail
 
 
@@ -202,18 +204,3 @@ def test_greedy_outputs_are_compared_where_there_are_some(pair: Pair) -> None:
     theirs = {**GREEDY, "spec_decoding": "ngram", "steps": 2, "accepted": 1}
     records.write_json(pair.mtp / "greedy_outputs.json", theirs)
     assert pair.verdicts()["broken_partings"].outcome == "pass"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "p_value", "half"),
-    [  # by hand: z of the first is 0.1 / 0.050498 = 1.9803
-        ((0.9, 100), (0.8, 100), 0.04767, 0.0980),
-        ((0.5, 1000), (0.5, 500), 1.0, 0.0537),
-        ((1.0, 48), (1.0, 48), 1.0, 0.0),
-    ],
-)
-def test_two_proportions(
-    one: tuple[float, int], other: tuple[float, int], p_value: float, half: float
-) -> None:
-    found = compare.two_proportions(*one, *other)
-    assert found == pytest.approx((p_value, half), abs=1e-4)

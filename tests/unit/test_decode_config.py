@@ -134,6 +134,8 @@ def test_wrong(changed: dict[str, Any], text: str) -> None:
         ({}, "1", True),
         ({"LOCAL_WORLD_SIZE": "8"}, "7", False),
         ({"LOCAL_WORLD_SIZE": "7"}, "7", True),
+        ({"RANK": "0", "WORLD_SIZE": "8"}, "7", False),
+        ({"WORLD_SIZE": "14", "LOCAL_WORLD_SIZE": "7"}, "7", True),
         ({"CUDA_VISIBLE_DEVICES": "4,5,7", "LOCAL_WORLD_SIZE": "2"}, "7", True),
         ({"CUDA_VISIBLE_DEVICES": "4,5,7", "LOCAL_WORLD_SIZE": "3"}, "7", False),
         ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, "GPU-b", True),

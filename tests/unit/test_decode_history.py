@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.decode import points
 from tests.decode.points import failed, measured, one_set
 from utils import errors
-from utils.decode_eval import gate, history, keeping
+from utils.decode_eval import gate, history, keeping, lease
 from utils.decode_eval.__main__ import main
 from utils.decode_eval.loop import Session, metrics
 from utils.errors import NotMeasured, UsageError
@@ -44,7 +48,9 @@ def test_best_goes_by_the_first_set_and_the_earlier_of_equals() -> None:
     ]
     best = history.best(rows)
     assert best and best["step"] == 10
+    assert history.since_best(rows) == 1
     assert history.best([failed(3)]) is None
+    assert history.since_best([failed(3)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -171,6 +177,29 @@ def test_compare_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         main(["compare", str(one), str(tmp_path)])
 
 
+def test_the_table_says_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    me = lease.Process.of(os.getpid())
+    lease.acquire(tmp_path, 40, me, 60.0)
+    lease.enter(tmp_path, me, "boot")
+    lease.enter(tmp_path, dataclasses.replace(me, pid=1), "decode")  # not the holder
+    assert main(["history", str(tmp_path)]) == errors.NOT_MEASURED
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["40", "at", "boot,", "for"]
+
+
+def test_evals_that_are_slower_than_the_cadence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    one = [(10, 10)] * 2
+    path = points.write(tmp_path, *(measured(step, one_set(one)) for step in (0, 30, 50)))
+    keeping.sum_up(points.CONFIG, path, 1)
+    assert "this start: 3 measured;" in caplog.text
+    assert "take longer than every_steps" not in caplog.text
+    history.append(path, [failed(step, "busy", outcome="skipped") for step in (10, 20, 40)])
+    keeping.sum_up(points.CONFIG, path, 1)
+    assert "3 boundaries were passed over, the points are 25 steps apart" in caplog.text
+
+
 def test_metrics_of_a_point() -> None:
     two = measured(30, one_set(HARD, "chat"), one_set(BETTER, "code"), tau_sim=3.0)
     values = metrics(two)
@@ -192,6 +221,15 @@ def test_alarm_when_simulated_and_real_part(
 def test_a_line_is_json_of_its_own(tmp_path: Path) -> None:
     path = points.write(tmp_path, measured(10, one_set(HARD)), failed(20))
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20]
+
+
+def test_a_session_counts_the_evals_since_the_best(tmp_path: Path) -> None:
+    path = points.write(tmp_path, measured(0, one_set(BETTER)), measured(10, one_set(HARD)))
+    runner: Any = SimpleNamespace(file=path)
+    assert Session(runner).evals_since_best() == 1
+    path.write_text("{")  # a history that broke ends no training
+    assert Session(runner).evals_since_best() == 0
+    assert Session().evals_since_best() == 0
 
 
 class Arriving:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests import run_files
 from tests.al_records import SHA, merged, version_2
 from utils import errors, records
 from utils.acceptance import log_lines
 from utils.errors import NotMeasured, UsageError
 from utils.evals import al_marks, al_record, dynamo_logs, speedbench_al
-from utils.golden import gate
+from utils.golden import gate, registry
 from utils.records import Json
 
 GOLDEN = Path(__file__).parents[1] / "result_dirs" / "golden"
@@ -105,7 +106,7 @@ def reason(run: Run) -> str:
     assert run.go() == errors.NOT_MEASURED
     record = run.record()
     assert record["acceptance_length"] is None
-    assert gate.judge(record, gate.load(GOLDEN)).verdict.reason == record["reason"]
+    assert gate.judge(record, registry.load(GOLDEN)).verdict.reason == record["reason"]
     return str(record["reason"])
 
 
@@ -133,7 +134,7 @@ def test_recheck_recomputes_from_the_windows(run: Run) -> None:
     records.write_json(path, record)
     with pytest.raises(NotMeasured, match="differ from what its raw part comes to"):
         speedbench_al.main(recheck)
-    assert gate.judge(record, gate.load(GOLDEN)).verdict.reason == "logs_cover_the_answers"
+    assert gate.judge(record, registry.load(GOLDEN)).verdict.reason == "logs_cover_the_answers"
 
 
 def test_a_window_moved_out_of_the_marks_is_refused(run: Run) -> None:
@@ -141,7 +142,7 @@ def test_a_window_moved_out_of_the_marks_is_refused(run: Run) -> None:
     run.go()
     record = run.record()
     record["raw"]["log_windows"]["windows"][0]["started"] = "2026-12-01T09:00:00Z"
-    assert gate.judge(record, gate.load(GOLDEN)).verdict.reason == "straddling_window"
+    assert gate.judge(record, registry.load(GOLDEN)).verdict.reason == "straddling_window"
 
 
 def test_windows_beside_scrapes_are_ambiguous(run: Run) -> None:
@@ -150,7 +151,7 @@ def test_windows_beside_scrapes_are_ambiguous(run: Run) -> None:
     record = run.record()
     scrapes = version_2()["raw"]
     record["raw"].update(before=scrapes["before"], after=scrapes["after"])
-    assert gate.judge(record, gate.load(GOLDEN)).verdict.reason == "no_window"
+    assert gate.judge(record, registry.load(GOLDEN)).verdict.reason == "no_window"
 
 
 def test_value_off_its_golden_fails(run: Run) -> None:
@@ -310,7 +311,7 @@ def test_plan_of_another_n_or_run(run: Run, tmp_path: Path) -> None:
         (3, "r1", "contradictory_draft_length"),
         (2, "r2", "runs_mixed"),
     ]:
-        records.write_json(plan, {"num_speculative_tokens": n, "run_id": run_id})
+        records.write_json(plan, run_files.plan(num_speculative_tokens=n, run_id=run_id))
         assert run.go("--plan", str(plan)) == (errors.NOT_MEASURED if name else errors.PASS)
         assert run.record()["reason"] == name
 

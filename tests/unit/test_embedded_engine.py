@@ -316,9 +316,11 @@ def test_second_set_up_waits_for_the_first_ones_child(
 def test_commands_inherit_the_lock_and_no_foreign_packages(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    foreign = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+    for name in foreign:
+        monkeypatch.setenv(name, "/somewhere")
     with steps.exclusive(target) as work:
-        probe = f"import os; os.fstat({work.lock_fd}); assert 'PYTHONPATH' not in os.environ"
+        probe = f"import os; os.fstat({work.lock_fd}); assert not {foreign} & os.environ.keys()"
         work.run([sys.executable, "-c", probe])
 
 
@@ -403,6 +405,8 @@ def test_print_env_names_python_and_model(
     install.set_up(target, vllm_engine.fill)
     ended = print_env(SPECGATE_HOME=str(tmp_path))
     assert ended.stdout == f"ENGINE_PYTHON={target.python}\nMODEL_PATH={target.model}\n"
+    ended = print_env(SPECGATE_HOME=str(tmp_path), MODEL_PATH="/models/mine")
+    assert ended.stdout == f"ENGINE_PYTHON={target.python}\nMODEL_PATH=/models/mine\n"
 
 
 def test_print_env_of_sglang_names_its_python_and_the_other_engines_model(
@@ -431,7 +435,7 @@ def test_print_env_prefers_the_users_engine(tmp_path: Path) -> None:
         (None, {"ENGINE_PYTHON": sys.executable}, ["harness"]),
         ("engine", {"ENGINE_PYTHON": sys.executable}, ["engine"]),
         ("harness", {}, ["harness"]),
-        ("sglang", {"ENGINE_PYTHON": sys.executable}, ["engine", "sglang"]),
+        ("sglang", {"ENGINE_PYTHON": sys.executable}, ["sglang", "engine"]),
     ],
 )
 def test_own_engine_leaves_the_embedded_one_out(

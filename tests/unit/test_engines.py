@@ -106,6 +106,7 @@ def test_sglang_requests_recorded(name: str, counts: RequestCounts) -> None:
         {"steps": True},
         {"steps": "4"},
         {"accepted": -1},
+        {"accepted": 2**53},
         {"accepted": 1.5},
         {"drafted": "12"},
         {"histogram": [1, None]},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import run_files
 from tests.al_records import merged, refilled, version_1, version_2
 from utils import models, records
 from utils.acceptance.engines import vllm
@@ -312,6 +313,11 @@ def test_look_up_settings_are_compared_with_the_collections() -> None:
     assert finding.evidence == (
         "the server speculates with prompt_lookup_max 2, the golden was collected with 4",
     )
+    dotted = {"argv": [*server["argv"], "--speculative-config.prompt_lookup_max", "1"]}
+    told = one(version_2(server=dotted), "another_drafter", collections={"x": row})
+    assert "prompt_lookup_max 1, the golden" in str(told)
+    broken = version_2(server={"argv": ["vllm", "serve", "m", "--speculative-config", "{bad"]})
+    assert case_of(broken, GOLDENS, collections={"x": row}).other_settings == {}
     same = argv(method="ngram", num_speculative_tokens=2, prompt_lookup_max=4)
     case = case_of(version_2(server=same), GOLDENS, collections={"x": row})
     assert explain(case) == []
@@ -380,13 +386,14 @@ class TestCommands:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert "topology" not in self.explain(tmp_path, capsys).partition("nothing speaks")[0]
-        records.write_json(tmp_path / "plan.json", {"topology": {"engines": 2}})
+        topology = {"tp": 2, "ep_size": 1, "dp_attention": True, "engines": 2}
+        records.write_json(tmp_path / "plan.json", run_files.plan(topology=topology))
         assert "2 engines share the load" in self.explain(tmp_path, capsys)
 
     def test_explain_takes_another_plan(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        records.write_json(tmp_path / "other.json", {"synthetic_acceptance": True})
+        records.write_json(tmp_path / "other.json", run_files.plan(synthetic_acceptance=True))
         text = self.explain(tmp_path, capsys, "--plan", str(tmp_path / "other.json"))
         assert text.splitlines()[1].startswith("1. synthetic_acceptance (shown): the plan asks")
 

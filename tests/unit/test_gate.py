@@ -8,14 +8,15 @@ import pytest
 
 from tests.al_records import merged, version_1, version_2
 from utils import records
-from utils.golden import gate, match, registry
+from utils.golden import cell_test, gate, match, registry
 from utils.golden.gate import Judgement
 from utils.records import Json
 from utils.verdicts import Outcome
 
-PUBLISHED = gate.load(gate.GOLDEN_DIR)
-MEASURED = gate.load(Path(__file__).parents[1] / "result_dirs" / "golden")
+PUBLISHED = registry.load(registry.FOLDER)
+MEASURED = registry.load(Path(__file__).parents[1] / "result_dirs" / "golden")
 TOLERANCES = PUBLISHED.tolerances
+EMPTY = {"time": "2026-12-01T10:00:00Z", "samples": []}
 
 
 def judge(record: Json, goldens: registry.Registry = PUBLISHED) -> Judgement:
@@ -125,7 +126,7 @@ def test_inactive_drafter_fails_even_without_golden(model: str) -> None:
 
 def test_inactive_drafter_fails_where_the_floor_would_reach_it() -> None:
     weak = registry.Golden("x_y.yaml", PUBLISHED.goldens[0].key, "", True, "s", 1.04, ())
-    assert gate.limits(weak.acceptance_length, TOLERANCES).lower < 1.0
+    assert cell_test.limits(weak.acceptance_length, TOLERANCES).lower < 1.0
     assert judge(version_2((0, 0), requests=80)).verdict.reason == "drafter_inactive"
 
 
@@ -196,7 +197,13 @@ class TestVersion2:
             ({"workload": {"dataset": "humaneval-proxy"}}, "dataset"),
             ({"workload": {"dataset_revision": "r2"}}, "dataset_revision"),
             ({"workload": {"prompts_sha256": "cd" * 32}}, "prompts_sha256"),
-            ({"workload": {"sampling": {"temperature": 0.0, "top_p": 1.0}}}, "temperature"),
+            (
+                {
+                    "temperature": 0.0,
+                    "workload": {"sampling": {"temperature": 0.0, "top_p": 1.0}},
+                },
+                "temperature",
+            ),
             ({"workload": {"sampling": {"temperature": 1.0}}}, "sampling.top_p"),
             (
                 {"workload": {"sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 20}}},
@@ -228,6 +235,8 @@ class TestVersion2:
     def test_a_proxy_never_meets_a_speed_bench_golden(self) -> None:
         record = version_2(requests=80, workload={"dataset": "humaneval-proxy", "proxy": True})
         assert "dataset speed-bench, the record humaneval-proxy" in reason(record)
+        renamed = version_2(requests=80, workload={"proxy": True})
+        assert "the record of a proxy" in reason(renamed)
 
     @pytest.mark.parametrize(
         ("methods", "al"), [((None, None), 2.45), (("probabilistic", "block"), 2.51)]
@@ -291,7 +300,11 @@ class TestBadRecords:
             ({**version_2(), "acceptance_length": 2.3}, "contradicts_itself"),
             ({**version_2(), "acceptance_length": math.nan}, "contradicts_itself"),
             ({**version_2(), "verify_steps": None}, "contradicts_itself"),
+            ({**version_2(), "proposed_draft_tokens": 1999}, "contradicts_itself"),
+            ({**version_2(), "temperature": 0.5}, "contradicts_itself"),
+            (merged(version_2(), {"raw": {"before": EMPTY}}), "invalid_measurement"),
             (version_1(3.2), "impossible"),
+            (version_1(proposed_draft_tokens=12_699), "contradicts_itself"),
             (version_1(accepted_tokens=None), "no_counts"),
             (version_1(accepted_tokens="12700"), "wrong_shape"),
             (version_1(num_speculative_tokens=None), "wrong_shape"),
@@ -303,6 +316,16 @@ class TestBadRecords:
         assert judged.verdict.outcome is Outcome.NOT_MEASURED
         assert judged.verdict.reason == name
         assert judged.reference is None
+
+    def test_a_record_of_another_n_is_found_out_by_its_metrics(self) -> None:
+        record = version_2((700, 300, 200, 140, 100, 60, 40), requests=80)
+        record["num_speculative_tokens"] = 8
+        assert reason(record).startswith("draft_length_is_the_servers: ")
+
+    def test_fewer_requests_than_prompts_are_a_part_of_them(self) -> None:
+        record = version_2(requests=4, workload={"prompts": 80, "requests": 4})
+        assert reason(record).startswith("all_requests_succeeded: ")
+        assert "4 of 80 succeeded" in reason(record)
 
     def test_a_broken_check_is_the_reason(self) -> None:
         record = version_2()
@@ -316,7 +339,6 @@ class TestBadRecords:
         ({"prompts": 1, "prompts_sha256": "cd" * 32}, Outcome.INCONCLUSIVE, "insufficient_sample"),
         ({"prompts": 1}, Outcome.INCONCLUSIVE, "insufficient_sample"),
         ({"prompts": 2, "prompts_sha256": "cd" * 32}, Outcome.NOT_MEASURED, "no_golden"),
-        ({"prompts": 8}, Outcome.NOT_MEASURED, "no_golden"),
         ({"prompts_sha256": "cd" * 32}, Outcome.NOT_MEASURED, "no_golden"),
         ({"prompts": 1, "turns": "all"}, Outcome.NOT_MEASURED, "no_golden"),
     ],

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.speculating import MODEL, SpeculatingServer
+from tests.waiting import until
 from utils.errors import UsageError
 from utils.evals import lm_eval_run
 
@@ -140,9 +140,7 @@ def test_terminating_the_driver_ends_lm_eval(tmp_path: Path) -> None:
         f"lm_eval_run._run_lm_eval(Path('c'), Path('o'), Path({str(tmp_path / 'log')!r}), 60.0)"
     )
     driver = subprocess.Popen([sys.executable, "-c", code])
-    end = time.monotonic() + 20
-    while not (marker.exists() and marker.read_text()) and time.monotonic() < end:
-        time.sleep(0.05)
+    until(lambda: marker.exists() and marker.read_text())
     pid = int(marker.read_text())
     driver.terminate()
     assert driver.wait(10) == 143

@@ -117,6 +117,14 @@ def test_outputs_that_cant_be_compared_are_refused(
         lossless.judge(base, speculated)
 
 
+@pytest.mark.parametrize("change", [lambda outputs: outputs[:-1], lambda outputs: outputs[::-1]])
+def test_outputs_of_other_prompts_are_refused(base: Any, change: Any) -> None:
+    speculated = {**base, "spec_decoding": "mtp", "steps": 8, "accepted": 16}
+    speculated["outputs"] = change(base["outputs"])
+    with pytest.raises(UsageError, match="of other prompts, or in another order"):
+        lossless.judge(base, speculated)
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [("no_logprobs", "gives no log probabilities"), ("refuses", "HTTP 400: logprobs are not")],

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests import run_files
 from utils import records
 from utils.evals import meta_env
 
@@ -37,23 +38,18 @@ INFERENCEX: dict[str, Any] = {
 
 
 def plan(*concurrencies: int) -> records.Json:
-    return {
-        "model": "org/model",
-        "model_prefix": "smollm2",
-        "precision": "bf16",
-        "hw": "cpu",
-        "engine": "vllm",
-        "spec_decoding": "ngram",
-        "topology": {"tp": 2, "ep_size": 4, "dp_attention": True, "engines": 2},
-        "cells": [
-            {"kind": "score", "task": task, "concurrency": concurrency}
-            for concurrency in concurrencies
-            for task in ("a", "b")
-        ]
-        + [{"kind": "al", "thinking": "off", "num_speculative_tokens": 3}],
-        "run_id": "r",
-        "started": "2026-12-01T00:00:00Z",
-    }
+    cells = [
+        {"kind": "score", "task": task, "concurrency": concurrency}
+        for concurrency in concurrencies
+        for task in ("a", "b")
+    ]
+    return run_files.plan(
+        model="org/model",
+        topology={"tp": 2, "ep_size": 4, "dp_attention": True, "engines": 2},
+        cells=[*cells, {"kind": "al", "thinking": "off", "num_speculative_tokens": 3}],
+        run_id="r",
+        started="2026-12-01T00:00:00Z",
+    )
 
 
 def summarize(*concurrencies: int, completed: tuple[int, ...]) -> records.Json:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import run_files
 from utils import records
 from utils.errors import NotMeasured, UsageError
 from utils.evals import al_marks, dynamo_logs
@@ -126,7 +127,7 @@ BREAKS = [
 def test_lint_looks_at_both_roles(tmp_path: Path, rule: str, old: str, new: str, text: str) -> None:
     folder = tmp_path / "benchmarks" / "multi_node"
     folder.mkdir(parents=True)
-    for name in ("benchmark_lib.sh", "multi_node_lib.sh"):
+    for name in ("harness.sh", "benchmark_lib.sh", "multi_node_lib.sh"):
         (folder.parent / name).symlink_to(ROOT / "benchmarks" / name)
     for name in (PAIR.name, PAIR.name.replace("_mtp", "")):
         shutil.copy(NODES / name, folder)
@@ -138,7 +139,7 @@ def test_lint_looks_at_both_roles(tmp_path: Path, rule: str, old: str, new: str,
 
 
 def test_a_mark_takes_the_run_from_its_plan(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text('{"run_id": "r1"}')
+    records.write_json(tmp_path / "plan.json", run_files.plan(run_id="r1"))
     words = ["--thinking", "on", "--num-spec-tokens", "2", "--settle-s", "0"]
     plan = ["--plan", str(tmp_path / "plan.json")]
     for kind in ("start", "end"):

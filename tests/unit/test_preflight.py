@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from utils.acceptance import meter, preflight, window
-from utils.acceptance.checks import Asked
-from utils.acceptance.engines import NO_METRICS, Speculation, load
+from utils import processes
+from utils.acceptance import checks, meter, preflight, window
+from utils.acceptance.checks import Asked, Readback
+from utils.acceptance.engines import NO_METRICS, Counts, Speculation, load, sglang
+from utils.acceptance.exposition import Series
 from utils.acceptance.preflight import Said, Target
 from utils.errors import NotMeasured
-from utils.serving import listeners
 
 LISTEN = (
     "import socket,time; s=socket.create_server(('127.0.0.1',0));"
@@ -72,15 +73,23 @@ def test_the_command_line_of_the_listener_is_read() -> None:
     assert said.speculation.num_speculative_tokens == 3
 
 
+def test_a_command_line_that_no_engine_takes_is_named() -> None:
+    with (
+        listening("--speculative-num-steps", "many") as port,
+        pytest.raises(NotMeasured, match=r"the command line of pid \d+ holds what no engine says"),
+    ):
+        ask(port)
+
+
 def test_a_process_is_known_by_its_start() -> None:
     with listening() as port:
-        pid = listeners.find(port)
+        pid = processes.find(port)
         assert pid
-        assert listeners.alive(pid)
-        assert listeners.parent(pid) == os.getpid()
-        assert (listeners.started(pid) or 0) > 0
-    assert not listeners.alive(pid)
-    assert (listeners.started(pid), listeners.argv(pid), listeners.find(port)) == (None, (), None)
+        assert processes.alive(pid)
+        assert processes.parent(pid) == os.getpid()
+        assert (processes.started(pid) or 0) > 0
+    assert not processes.alive(pid)
+    assert (processes.started(pid), processes.argv(pid), processes.find(port)) == (None, (), None)
 
 
 def test_two_sources_are_one_word_and_all_refusals() -> None:
@@ -109,3 +118,20 @@ def test_n_and_method_are_compared(spoken: Speculation, words: str | None) -> No
     else:
         with pytest.raises(NotMeasured, match=words):
             preflight.agree(NO_METRICS, scrape, Said(speculation=spoken), asked)
+
+
+@pytest.mark.parametrize(
+    ("tree", "rows", "agrees"), [(None, 4, True), (None, 8, False), (7, 8, True), (7, 4, False)]
+)
+def test_metrics_that_show_a_tree_are_compared_with_its_size(
+    tree: int | None, rows: int, agrees: bool
+) -> None:
+    """SGLang's gauge counts the rows of a step, the bonus row too."""
+    scrape = window.Scrape("", {Series("u", sglang.DRAFT_TOKENS, ()): float(rows)})
+    said = Said(speculation=Speculation(drafts_per_step=tree))
+    expected = contextlib.nullcontext() if agrees else pytest.raises(NotMeasured, match="N of the")
+    with expected:
+        preflight.agree(sglang.COUNTERS, scrape, said, Asked(3, "eagle", "off", 1, 8))
+    shown = Readback(drafts_per_step=tree, draft_length=rows - 1)
+    found = checks.run(Asked(3, "eagle", "off", 1, 8), Counts(1, 1), [], shown)
+    assert {c.name: c.ok for c in found}["draft_length_is_the_servers"] is agrees

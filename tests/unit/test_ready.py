@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from utils import records
+from tests import run_files
+from utils import processes, records
 from utils.errors import NotMeasured, UsageError
 from utils.progress import Progress
-from utils.serving import launch, listeners, ready
+from utils.serving import launch, ready
 from utils.serving.ready import Target
 
 MODEL = "org/model"
@@ -184,22 +185,14 @@ def test_one_stranger_among_ours_is_too_many(server: Server) -> None:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
             assert other.stdout
             other.stdout.readline()
-            assert len(listeners.listeners(port)) == 2
+            assert len(processes.listeners(port)) == 2
             with pytest.raises(NotMeasured, match=rf"pid {os.getpid()} "):
                 wait(server, server_pid=other.pid, base_url=f"http://127.0.0.1:{port}")
 
 
 def run_main(server: Server, folder: Path) -> Any:
     """Its status, and the record that it filled in."""
-    record = {
-        "schema": "server_command/1",
-        "argv": ["x"],
-        "env": {},
-        "unset": [],
-        "engine_python": None,
-        "started": records.utc_now(),
-        "ready_s": None,
-    }
+    record = run_files.server_command(started=records.utc_now(), ready_s=None)
     records.write_json(folder / "c.json", record, "server_command")
     url = f"http://127.0.0.1:{server.server_port}"
     argv = ["--base-url", url, "--model", MODEL, "--timeout-s", "2", "--server-pid"]
@@ -272,7 +265,7 @@ def test_a_free_port_passes() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     launch.check_port(port)
-    assert listeners.listeners(port) == []
+    assert processes.listeners(port) == []
 
 
 def test_secrets_are_masked() -> None:

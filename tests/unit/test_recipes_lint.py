@@ -92,7 +92,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """Recipes of a test's own, with the real library."""
     own = tmp_path / "benchmarks" / "single_node"
     own.mkdir(parents=True)
-    (own.parent / "benchmark_lib.sh").symlink_to(ROOT / "benchmarks" / "benchmark_lib.sh")
+    for name in ("harness.sh", "benchmark_lib.sh"):
+        (own.parent / name).symlink_to(ROOT / "benchmarks" / name)
     for name in (V, VM, S, SM):
         shutil.copy(RECIPES / f"{name}.sh", own)
     yield own

@@ -56,6 +56,11 @@ def test_read_json_of_a_missing_file_or_a_deep_one(tmp_path: Path) -> None:
         records.read_json(deep)
 
 
+def test_any_text_can_be_written(tmp_path: Path) -> None:
+    records.write_text(tmp_path / "x.md", "a\ud800é")
+    assert (tmp_path / "x.md").read_text(encoding="utf-8") == "a\\ud800é"
+
+
 def test_write_json_is_whole_sorted_and_readable_by_others(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     records.write_json(path, {"b": 1, "a": [2.5]})
@@ -75,6 +80,20 @@ def test_write_json_refuses_what_breaks_the_schema(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="would break schema serving"):
         records.write_json(tmp_path / "a.json", {"task": "serving"}, "serving")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_read_json_refuses_what_breaks_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"task": "serving"}')
+    assert records.read_json(tmp_path / "a.json") == {"task": "serving"}
+    with pytest.raises(NotMeasured, match=r"a\.json: .* \(schema serving\)") as caught:
+        records.read_json(tmp_path / "a.json", "serving")
+    assert caught.value.reason == "wrong_shape"
+
+
+def test_yaml_with_a_key_that_is_a_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text("? [1, 2]\n: 3\n")
+    with pytest.raises(UsageError, match="unhashable key"):
+        records.parse_yaml(tmp_path / "t.yaml")
 
 
 def test_yaml_modes_stay_words_and_keys_unique(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,13 @@ def test_published_values_are_there() -> None:
 def test_reference_is_pooled_over_runs(folder: Path) -> None:
     data = records.read_yaml(folder / "dsv4_mtp.yaml", "golden")
     run = data["entries"][0]["runs"][0]
-    more = {**run, "accepted": 100, "steps": 1000, "per_position": [100, 0]}
+    more = {**run, "accepted": 100, "steps": 1000, "per_position": [100]}
     data["entries"][0]["runs"].append(more)
     (folder / "dsv4_mtp.yaml").write_text(yaml.safe_dump(data))
     [golden] = registry.read(folder / "dsv4_mtp.yaml")
     assert golden.acceptance_length == pytest.approx(1 + 1370 / 2000)
     assert golden.run_lengths == (2.27, 1.1)
+    assert golden.profile == (0.4, 0.285)  # what a run doesn't say of position 2 is nothing
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,9 @@ def test_reference_is_pooled_over_runs(folder: Path) -> None:
         ({"accepted": 2001, "per_position": [1001, 1000]}, "more than N a step"),
         ({"accepted": 1000}, "1270 over positions"),
         ({"per_position": [700, 571]}, "1271 over positions"),
+        ({"per_position": [700, 570, 0]}, "3 positions, N is 2"),
+        ({"per_position": [570, 700]}, "rises by position"),
+        ({"accepted": 1701, "per_position": [1001, 700]}, "rises by position"),
         ({"steps": 0}, "minimum"),
         ({"thinking": "maybe"}, "schema golden"),
         ({"dataset": ""}, "schema golden"),
@@ -118,6 +123,17 @@ def test_a_folder_without_tolerances_is_refused(folder: Path) -> None:
         registry.load(folder)
 
 
+@pytest.mark.parametrize(("name", "value"), [("relative_floor", 0.08), ("error_rate", 0.5)])
+def test_tolerances_that_contradict_themselves_are_refused(
+    folder: Path, name: str, value: float
+) -> None:
+    data = yaml.safe_load((folder / "tolerances.yaml").read_text())
+    data[name]["value"] = value
+    (folder / "tolerances.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(UsageError, match=rf"tolerances\.yaml: {name} is {value}"):
+        registry.load(folder)
+
+
 def test_the_order_of_a_key_makes_no_other_key(folder: Path) -> None:
     data = records.read_yaml(folder / "dsv4_mtp.yaml", "golden")
     workload = data["entries"][0]["workload"]
@@ -127,6 +143,14 @@ def test_the_order_of_a_key_makes_no_other_key(folder: Path) -> None:
     (folder / "dsv4_again.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
     with pytest.raises(UsageError, match="have the same key"):
         registry.load(folder)
+
+
+def test_a_curve_is_all_of_the_key_but_n(folder: Path) -> None:
+    [golden] = registry.read(folder / "dsv4_mtp.yaml")
+    turned = dict(reversed({**golden.key, "num_speculative_tokens": 5}.items()))
+    assert replace(golden, key=turned).curve == golden.curve
+    assert replace(golden, key={**golden.key, "thinking": "off"}).curve != golden.curve
+    assert replace(golden, file="other.yaml").curve != golden.curve
 
 
 def test_one_key_of_two_revisions_is_no_repetition(folder: Path) -> None:
@@ -205,7 +229,8 @@ class TestAssemble:
         assert found == [(1, 1), (2, 2)]
 
     def test_another_workload_is_another_cell(self, tmp_path: Path) -> None:
-        other = self.run_of("b", 2, workload={"sampling": {"temperature": 0.0, "top_p": 1.0}})
+        greedy = {"sampling": {"temperature": 0.0, "top_p": 1.0}}
+        other = self.run_of("b", 2, temperature=0.0, workload=greedy)
         same = self.run_of("c", 3, per_position=(600,))
         data = self.assemble(tmp_path, self.run_of("a"), other, same)
         assert [len(e["runs"]) for e in data["entries"]] == [1, 1, 1]
@@ -306,7 +331,7 @@ class TestAssemble:
             self.assemble(tmp_path, self.run_of("a", per_position=(0, 0)))
         with pytest.raises(UsageError, match="version 1"):
             self.assemble(tmp_path, version_1())
-        with pytest.raises(UsageError, match="which method"):
+        with pytest.raises(UsageError, match="names no speculative method"):
             self.assemble(tmp_path, self.run_of("a", speculation={"method": None}))
         assert not (tmp_path / "dsv4_mtp.yaml").exists()
 

@@ -28,17 +28,16 @@ from utils.report import (
     markdown,
     page,
     plots,
-    proportion,
     terminal,
     workflow_commands,
 )
 from utils.report.board import Row
 from utils.report.comparison import Judgement
 from utils.report.content import Report
-from utils.report.lengths import Band, Curve, Length, Look
+from utils.report.lengths import Band, Curve, Length
 from utils.verdicts import Outcome, Verdict
 
-HOSTILE = "<script>alert(1)</script> | `code` *bold* @team [x](http://y) \x1b[31m\x00"
+HOSTILE = "<script>alert(1)</script> | `code` *bold* @team [x](http://y) \x1b[31m\x00\ud800"
 
 
 def report_of(*verdicts: Verdict, job: str = "") -> Report:
@@ -95,6 +94,7 @@ def test_a_comment_fits_and_can_be_found_again() -> None:
 def test_markdown_of_a_hostile_text_is_text() -> None:
     text = markdown.escape(HOSTILE + " a_b _c_ <!-- x")
     assert "<" not in text
+    assert text.isprintable()
     assert "@team" not in text
     assert r"\| \`code\` \*bold\*" in text
     assert r"\[x\](http://y)" in text
@@ -119,12 +119,11 @@ def test_github_reads_a_cut_summary_as_tables_and_no_markup_of_a_log() -> None:
 
 
 def test_annotations_carry_the_line_and_cannot_be_ended_by_it() -> None:
-    verdict = failed(detail="50%\n::error::forged\r")
+    forged = "50%\n::error::forged\r"
+    verdict = Verdict(Outcome.FAIL, forged, "score", 0.5, 0.9, reason="below", detail=forged)
     [line] = workflow_commands.render(report_of(verdict))
-    assert line.startswith(
-        "::error title=fail%3A gsm8k conc=0::FAIL         gsm8k conc=0: score 0.5"
-    )
-    assert line.endswith("below: 50%25%0A::error::forged%0D")
+    assert line.startswith("::error title=fail%3A 50%25%0A%3A%3Aerror%3A%3Aforged%0D::FAIL ")
+    assert line.endswith(r"below: 50%25\n::error::forged\r")
 
 
 def test_annotations_beyond_what_github_shows_are_counted() -> None:
@@ -156,10 +155,12 @@ def test_junit_counts_and_names_by_cell_and_check(tmp_path: Path) -> None:
 
 
 def test_junit_of_what_xml_cannot_hold_is_readable() -> None:
-    text = junit.render({"": [failed(detail=HOSTILE)]})
-    [failure] = ElementTree.fromstring(text).iter("failure")
-    assert "<script>alert(1)</script>" in failure.get("message", "")
-    assert "\N{REPLACEMENT CHARACTER}[31m" in failure.get("message", "")
+    verdict = Verdict(Outcome.FAIL, HOSTILE, HOSTILE, reason=HOSTILE, detail=HOSTILE)
+    [case] = ElementTree.fromstring(junit.render({"": [verdict]})).iter("testcase")
+    [failure] = case
+    for said in (*case.attrib.values(), *failure.attrib.values()):
+        assert "<script>alert(1)</script>" in said
+        assert r"\x1b[31m\x00" in said
 
 
 # --- terminal
@@ -170,18 +171,6 @@ def test_a_terminal_is_not_told_what_to_do(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "[bold]" in shown
-
-
-# --- proportions
-
-
-def test_wilson_and_newcombe_against_published_values() -> None:
-    """Newcombe 1998, table II, example (a): 56/70 and 48/80, 0.0524 to 0.3339 by method 10."""
-    lower, upper = proportion.difference(48 / 80, 80, 56 / 70, 70)
-    assert (round(lower, 4), round(upper, 4)) == (0.0524, 0.3339)
-    lower, upper = proportion.wilson(0.0, 10)
-    assert lower == pytest.approx(0.0, abs=1e-12)
-    assert round(upper, 4) == 0.2775
 
 
 # --- comparison
@@ -246,12 +235,20 @@ def test_prompts_that_cannot_be_paired_use_both_standard_errors() -> None:
     assert "standard errors of both" in change.noise
 
 
-@pytest.mark.parametrize(("rows", "kind"), [([], "al"), ([[1, 1]] * 4, "al"), ([], "serving")])
+@pytest.mark.parametrize(
+    ("rows", "kind", "why"),
+    [
+        ([], "al", "fewer than 5 requests"),
+        ([[1, 1]] * 4, "al", "fewer than 5 requests"),
+        ([], "serving", "fewer than 3 runs"),
+    ],
+)
 def test_without_a_measure_of_noise_nothing_is_called_better_or_worse(
-    rows: list[list[int]], kind: str
+    rows: list[list[int]], kind: str, why: str
 ) -> None:
     change = only_change(past(rows=rows, kind=kind), past(1.1, rows=rows, kind=kind))
     assert change.judgement is Judgement.UNKNOWN
+    assert change.noise == f"{why} tell no noise"
     assert change.words() == "-51.5%"
 
 
@@ -272,6 +269,16 @@ def test_accuracy_of_a_few_documents_is_noise_and_of_many_is_not() -> None:
     assert many.words().startswith("-0.0500 (-0.0")
 
 
+@pytest.mark.parametrize("samples", [(None, 1319), (1319, None)])
+def test_without_a_number_of_documents_past_runs_dont_tell_the_noise_of_an_accuracy(
+    samples: tuple[int | None, int | None],
+) -> None:
+    before, after = (past(0.9, "score", samples=number) for number in samples)
+    change = only_change(before, after, *([past(0.9, "score")] * 3))
+    assert change.judgement is Judgement.UNKNOWN
+    assert change.noise == "a number of documents is missing"
+
+
 def test_another_protocol_is_refused_and_named() -> None:
     after = past(protocol={"prompts": "80", "num_speculative_tokens": "2"})
     with pytest.raises(UsageError, match="prompts was 30, is 80"):
@@ -284,13 +291,30 @@ def test_no_common_cell_is_refused_with_the_nearest() -> None:
         comparison.compare([past()], other)
 
 
-@pytest.mark.parametrize("after", [past(None), {**past(), "points": []}], ids=["null", "gone"])
+@pytest.mark.parametrize(
+    "after",
+    [past(None), past(None, protocol={"prompts": "None"}), {**past(), "points": []}],
+    ids=["null", "null and nobody knows how", "gone"],
+)
 def test_what_is_no_longer_measured_is_said(after: records.Json) -> None:
     after = {**after, "points": [*after["points"], *past(n=3)["points"]]}
     before = {**past(), "points": [*past()["points"], *past(n=3)["points"]]}
     found = comparison.compare([before], after)
     assert found.changes[0].judgement is Judgement.LOST
     assert found.status == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "judgement", "status"),
+    [(None, 2.2, Judgement.UNKNOWN, 0), (None, None, Judgement.LOST, 3)],
+)
+def test_what_was_not_measured_before(
+    before: float | None, after: float | None, judgement: Judgement, status: int
+) -> None:
+    found = comparison.compare([past(before)], past(after))
+    assert [change.judgement for change in found.changes] == [judgement]
+    assert found.status == status
+    assert found.changes[0].words() == "—"
 
 
 def test_what_may_differ_is_shown() -> None:
@@ -408,7 +432,7 @@ def test_the_way_to_an_early_decision_is_shown(tmp_path: Path, golden: Path) -> 
     early = {"looks": looks, "undecidable": None}
     report_dirs.job(tmp_path / "a", early=early, workload={"requests": 80})
     report = gather(tmp_path / "a", golden)
-    assert [look.prompts for look in report.lengths[0].looks] == [40, 80]
+    assert [look["prompts"] for look in report.lengths[0].looks] == [40, 80]
     assert "40 prompts go on, 80 prompts pass" in page.render(report)
 
 
@@ -452,6 +476,10 @@ def length(**changes: object) -> Length:
     return Length(**values)  # type: ignore[arg-type]
 
 
+def look(prompts: int, log_ratio: float | None, standard_error: float | None) -> records.Json:
+    return {"prompts": prompts, "log_ratio": log_ratio, "standard_error": standard_error}
+
+
 DRAWINGS = {
     "curve": lambda: plots.curve(
         Curve("f", length().bands, (length(), length(lower=2.1, upper=2.4)))
@@ -463,9 +491,7 @@ DRAWINGS = {
     "positions": lambda: plots.positions(length(per_position=(0.7, 0.0), conditional=(0.7, None))),
     "requests": lambda: plots.requests(length(rows=((5, 10), (0, 0), (7, 9)))),
     "one request": lambda: plots.requests(length(rows=((5, 10),))),
-    "path": lambda: plots.path(
-        length(looks=(Look(9, None, None, "go_on"), Look(20, 0.1, 0.05, "fail")))
-    ),
+    "path": lambda: plots.path(length(looks=(look(9, None, None), look(20, 0.1, 0.05)))),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -71,6 +73,23 @@ def test_no_new_folder_under_workspace() -> None:
     with pytest.raises(UsageError, match="RUNS_DIR /workspace/new/runs would be a new folder"):
         prepare.prepare(RECIPE, cluster, GIVEN)
     assert not Path("/workspace/new").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "message"),
+    [
+        ({"container": "podman"}, {}, "CONTAINER is 'podman': known: docker, none, pyxis"),
+        ({"runs_dir": "/proc/new"}, {}, "RUNS_DIR /proc/new: "),
+        ({}, {"MODEL_PATH": "/a b"}, "'/a b' can't be mounted"),
+        ({}, {"RESULT_DIR": "/tmp/a,b", "DRY_RUN": "1"}, "'/tmp/a,b' can't be mounted"),
+        ({}, {"SPEEDBENCH_DIR": "/a:b"}, "'/a:b' can't be mounted"),
+    ],
+)
+def test_what_no_container_could_have_is_refused(
+    changed: dict[str, str], given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        prepare.prepare(RECIPE, dataclasses.replace(CLUSTER, **changed), GIVEN | given)
 
 
 def test_the_weights_are_found_by_cluster_model_and_precision() -> None:

@@ -93,7 +93,18 @@ def test_results_of_another_shape(results: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("date", "started"), [(1.5, 1.5), (2, 2.0), ("1.5", None), (None, None), (True, None)]
+    ("date", "started"),
+    [
+        (1.5, 1.5),
+        (2, 2.0),
+        (0, 0.0),
+        (253_402_300_799, 253_402_300_799.0),  # 9999-12-31T23:59:59Z
+        (253_402_300_800, None),
+        (-1, None),
+        ("1.5", None),
+        (None, None),
+        (True, None),
+    ],
 )
 def test_start_time(date: Any, started: float | None) -> None:
     assert read(date=date).started == started

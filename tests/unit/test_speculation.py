@@ -5,7 +5,7 @@ import json
 import pytest
 
 from utils.errors import UsageError
-from utils.recipes import speculation
+from utils.recipes import speculate, speculation
 
 DRAFT = "draft_model=org/draft"
 
@@ -28,6 +28,14 @@ def test_vllm_takes_sorted_json_with_numbers_as_numbers() -> None:
 def test_vllm_calls_the_draft_model(key: str) -> None:
     config = json.loads(arguments("vllm", "eagle3", "2", f"{key}=org/draft")[1])
     assert config == {"method": "eagle3", "num_speculative_tokens": 2, "model": "org/draft"}
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_vllm_takes_truth_as_truth(said: bool) -> None:
+    config = json.loads(
+        arguments("vllm", "eagle3", "2", DRAFT, f"parallel_drafting={said}".lower())[1]
+    )
+    assert config["parallel_drafting"] is said
 
 
 @pytest.mark.parametrize(
@@ -64,6 +72,9 @@ def test_sglang(words: tuple[str, ...], options: str) -> None:
         ("vlm", ("mtp", "2"), "no engine 'vlm'; did you mean vllm?"),
         ("vllm", ("mpt", "2"), "unknown method 'mpt'; did you mean mtp?"),
         ("vllm", ("none", "2"), "unknown method 'none'"),
+        ("sglang", ("dflash", "3", DRAFT), "unknown method 'dflash'"),
+        ("vllm", ("dflash", "3"), "method dflash needs draft_model="),
+        ("vllm", ("eagle3", "2", DRAFT, "parallel_drafting=1"), "want true or false"),
         ("vllm", ("mtp", "0"), "N is '0', want a whole number above 0"),
         ("vllm", ("mtp", "2.0"), "N is '2.0'"),
         ("vllm", ("mtp", "²"), "N is '²'"),
@@ -89,12 +100,12 @@ def test_refuses(engine: str, words: tuple[str, ...], message: str) -> None:
 
 def test_command_prints_one_word_each(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--engine", "sglang", "--method", "mtp", "--num", "1"]
-    assert speculation.main(argv) == 0
+    assert speculate.main(argv) == 0
     assert capsys.readouterr().out.split("\0") == [*arguments("sglang", "mtp", "1"), ""]
 
 
 def test_a_label_must_agree() -> None:
     argv = ["--engine", "vllm", "--method", "mtp", "--num", "1"]
-    assert speculation.main([*argv, "--label", "mtp"]) == 0
+    assert speculate.main([*argv, "--label", "mtp"]) == 0
     with pytest.raises(UsageError, match="SPEC_DECODING is 'none'"):
-        speculation.main([*argv, "--label", "none"])
+        speculate.main([*argv, "--label", "none"])

@@ -10,7 +10,7 @@ import pytest
 from utils import records
 from utils.errors import UsageError
 from utils.evals import humaneval_proxy, prompt_files, speedbench, speedbench_driver
-from utils.evals.speedbench import PLACEHOLDER, read_prompts
+from utils.evals.prompt_files import PLACEHOLDER, prepared_path, read_prompts
 from utils.models import PromptSet
 
 
@@ -119,8 +119,8 @@ def test_each_category_has_a_file_of_its_own(tmp_path: Path) -> None:
     sent = {"prompts": 80, "output_len": 4096, "concurrency": 1}
     coding = PromptSet("x", "qualitative", "coding", **sent)
     proxy = PromptSet("x", "humaneval-proxy", "coding", **sent)
-    assert speedbench.prepared_path(tmp_path, coding).name == "qualitative-coding.jsonl"
-    assert speedbench.prepared_path(tmp_path, proxy).name == "humaneval-proxy.jsonl"
+    assert prepared_path(tmp_path, coding).name == "qualitative-coding.jsonl"
+    assert prepared_path(tmp_path, proxy).name == "humaneval-proxy.jsonl"
     assert prompt_files.file_name("qualitative", None) == "qualitative.jsonl"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from utils.serving import supervise
 
 SUPERVISE = Path(supervise.__file__)
@@ -66,10 +67,7 @@ class Supervised:
         return found
 
     def wait_for(self, count: int, seconds: float = 5) -> None:
-        deadline = time.monotonic() + seconds
-        while len(self.alive()) != count:
-            assert time.monotonic() < deadline, f"{self.alive()} are alive, want {count}"
-            time.sleep(0.02)
+        until(lambda: len(self.alive()) == count, seconds, lambda: (self.alive(), count))
 
 
 @pytest.fixture
@@ -179,10 +177,7 @@ def test_the_status_is_known_before_the_stragglers_are_gone(below: Supervised) -
     run = below.start(
         "bash", "-c", f"'{sys.executable}' -c \"$1\" & sleep 0.3; exit 9", "-", STUBBORN
     )
-    deadline = time.monotonic() + 5
-    while not below.status.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(below.status.exists, 5)
     assert len(below.alive()) == 2, "the supervisor and its straggler"
     assert run.wait(9) == 9
 

@@ -39,6 +39,7 @@ def test_deltas_are_per_series() -> None:
         ([(START, "0", 1.0), (DRAFTS, "0", 1)], [(START, "0", 2.0), (DRAFTS, "0", 9)], "restart"),
         ([(ACCEPTED, "0", 1)], [(ACCEPTED, "0", math.nan)], "not finite"),
         ([(ACCEPTED, "0", 1)], [(ACCEPTED, "0", math.inf)], "not finite"),
+        ([(ACCEPTED, "0", 1)], [(ACCEPTED, "0", 4.4)], "whole number"),
     ],
 )
 def test_a_window_over_changed_processes_is_invalid(

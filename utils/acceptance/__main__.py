@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from utils import errors
+from utils import arguments, errors
 from utils.acceptance import conformance, engines, recognise
 from utils.acceptance.checks import Asked
 from utils.acceptance.preflight import Target
@@ -15,15 +15,14 @@ from utils.acceptance.preflight import Target
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    base_url = args.base_url.rstrip("/")
     urls = tuple(args.metrics_url or ())
     if args.engine == recognise.AUTO:
-        found = recognise.recognise(base_url, urls)
+        found = recognise.recognise(args.base_url, urls)
         engine = found.engine
         print(f"engine: {engine.name}, because {found.by}", file=sys.stderr)
     else:
         engine = engines.load(args.engine)
-    target = Target(base_url, urls, engine, args.model, args.engines)
+    target = Target(args.base_url, urls, engine, args.model, args.engines)
     asked = Asked(
         args.num_spec_tokens or 0, args.spec_method, args.thinking, args.requests, args.output_len
     )
@@ -43,16 +42,17 @@ def _parser() -> argparse.ArgumentParser:
         description="Exit status 0: all agree; 1: some differ; 3: nothing could be measured.",
     )
     add = command.add_argument
-    add("--base-url", required=True, help="http://host:port, without /v1")
+    url, base_url, count = arguments.url, arguments.base_url, arguments.count
+    add("--base-url", required=True, type=base_url, help="http://host:port, without /v1")
     add("--engine", default=recognise.AUTO, help="adapter (default: auto)")
-    add("--metrics-url", action="append", help="default: by engine; repeat for each worker")
+    add("--metrics-url", action="append", type=url, help="default: by engine; one a worker")
     add("--model", required=True, help="served model name")
-    add("--engines", type=int, default=1, help="data-parallel engines expected")
-    add("--num-spec-tokens", type=int, help="N (default: as the server says)")
+    add("--engines", type=count, default=1, help="data-parallel engines expected")
+    add("--num-spec-tokens", type=count, help="N (default: as the server says)")
     add("--spec-method", help="default: as the server says")
     add("--thinking", choices=["on", "off"], default="off", help="mode of the server's template")
-    add("--requests", type=int, default=8)
-    add("--output-len", type=int, default=96, help="maximum new tokens of a request")
+    add("--requests", type=count, default=8)
+    add("--output-len", type=count, default=96, help="maximum new tokens of a request")
     add("--json", action="store_true")
     return parser
 

@@ -36,7 +36,7 @@ class Readback:
     varying: settings under which N isn't the draft length of every step. forced_lengths:
     acceptance lengths that some environment would force. one_process: whether something
     proves that one process answered all the time. drafts_per_step: draft tokens of a step where
-    they are a tree; None: N.
+    they are a tree; None: N. draft_length: of a step by its metrics, if they tell.
     """
 
     varying: tuple[str, ...] = ()
@@ -44,6 +44,7 @@ class Readback:
     prefix_caching: bool | None = None
     one_process: bool | None = None
     drafts_per_step: int | None = None
+    draft_length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def run(
     """Checks of everything around the counts: requests, traffic, server and client."""
     yield from _answers(asked, answers)
     yield from _foreign_traffic(counts, answers)
-    yield from _server(counts, readback)
+    yield from _server(asked, counts, readback)
     yield from _client(asked, pace)
 
 
@@ -119,13 +120,20 @@ def _foreign_traffic(counts: Counts, answers: Sequence[Answer]) -> Iterator[Chec
     )
 
 
-def _server(counts: Counts, readback: Readback) -> Iterator[Check]:
+def _server(asked: Asked, counts: Counts, readback: Readback) -> Iterator[Check]:
     yield Check(
         "one_process",
         readback.one_process or None,
         f"the same process {'was' if readback.one_process else 'was not'} proven at both ends",
         "a start time, on the metrics page or of the local process",
         fatal=False,
+    )
+    n, shown = readback.drafts_per_step or asked.draft_length, readback.draft_length
+    yield Check(
+        "draft_length_is_the_servers",
+        None if shown is None else shown == n,
+        f"the server's metrics show {shown or 'no'} draft tokens a step",
+        f"{n}",
     )
     yield Check(
         "draft_length_is_fixed",

@@ -93,7 +93,7 @@ def examine(target: Target, requests: int, output_len: int, asked: Asked) -> Rep
     ]
     session, said, pace = window.local_session(), Said(), Pace(load.concurrency)
     preflight.ask(session, target, said)
-    preflight.one_generation(load, target.engine)
+    preflight.one_generation(load, target.engine, said.models)
     meter = preflight.meter(session, target)
     before = meter.settled(measure.SETTLE_DEADLINE_S)
     asked = _read_back(asked, said, meter.source.draft_length(before.samples))

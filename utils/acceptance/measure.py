@@ -88,7 +88,7 @@ def observe(
     """
     session = window.local_session()
     preflight.ask(session, target, seen.said)
-    preflight.one_generation(load, target.engine)
+    preflight.one_generation(load, target.engine, seen.said.models)
     meter = preflight.meter(session, target)
     seen.metrics_urls = meter.urls
     before = meter.settled(SETTLE_DEADLINE_S)
@@ -140,8 +140,12 @@ def derive(
         per_position=counts.per_position,
         rows=request_rows(engine, asked.method, answers),
     )
-    proven = window.proven(before, after, tally.source_of(engine, before))
-    said = replace(readback or Readback(), one_process=proven)
+    source = tally.source_of(engine, before)
+    said = replace(
+        readback or Readback(),
+        one_process=window.proven(before, after, source),
+        draft_length=source.draft_length(before.samples),
+    )
     return Derived(
         found,
         figures,

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from utils import records
+from utils import errors, processes, records
 from utils.acceptance.engines import Engine, Source
 from utils.acceptance.exposition import Samples, Series, select
 from utils.acceptance.window import PROCESS, Scrape
 from utils.errors import NotMeasured
-from utils.serving import listeners
 
 if TYPE_CHECKING:
     import requests
@@ -43,7 +42,7 @@ class Meter:
     def __post_init__(self) -> None:
         for url in self.urls:
             where = urlsplit(url)
-            if where.hostname in LOCAL and where.port and (pid := listeners.find(where.port)):
+            if where.hostname in LOCAL and where.port and (pid := processes.find(where.port)):
                 self._pids[url] = pid
 
     def scrape(self) -> Scrape:
@@ -63,7 +62,7 @@ class Meter:
                         _missing(url, missing, self.engine, self.source), "no_metrics"
                     )
                 samples.update(select(page, self.source.kept))
-                if url in self._pids and (ticks := listeners.started(self._pids[url])):
+                if url in self._pids and (ticks := processes.started(self._pids[url])):
                     samples[Series(url, PROCESS, ())] = float(ticks)
         for series, value in samples.items():
             if not math.isfinite(value):
@@ -76,7 +75,8 @@ class Meter:
         response = get(self.session, url, f"; {self.engine.how_to_enable}")
         content_type = response.headers.get("content-type", "")
         before = self._pages.get(url, {})
-        self._pages[url] = self.source.read(response.text, url, content_type, before)
+        with errors.reading(url):
+            self._pages[url] = self.source.read(response.text, url, content_type, before)
         return self._pages[url]
 
     def settled(
@@ -163,6 +163,11 @@ def get(session: requests.Session, url: str, remedy: str = "") -> requests.Respo
     for attempt in range(SCRAPE_TRIES):
         try:
             response = session.get(url, timeout=SCRAPE_TIMEOUT_S)
+            if response.history and _host(response.url) != _host(url):
+                text = (
+                    f"{url} leads to {response.url}: name that with --metrics-url, if it is meant"
+                )
+                raise NotMeasured(text, "scrape_failed")
             if response.status_code == 200:
                 return response
             problem = f"status {response.status_code}"
@@ -173,6 +178,11 @@ def get(session: requests.Session, url: str, remedy: str = "") -> requests.Respo
         if attempt + 1 < SCRAPE_TRIES:
             time.sleep(SETTLE_INTERVAL_S)
     raise NotMeasured(f"scrape of {url} failed {SCRAPE_TRIES} times: {problem}", "scrape_failed")
+
+
+def _host(url: str) -> tuple[str | None, int | None]:
+    where = urlsplit(url)
+    return where.hostname, where.port
 
 
 def _missing(url: str, missing: frozenset[str], engine: Engine, source: Source) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from utils import errors, processes
 from utils.acceptance import client, engines, window
 from utils.acceptance import meter as meters
 from utils.acceptance.checks import Asked
@@ -17,7 +18,6 @@ from utils.acceptance.engines import NO_METRICS, Engine, Source, Speculation
 from utils.acceptance.exposition import select
 from utils.acceptance.meter import LOCAL, Meter
 from utils.errors import NotMeasured
-from utils.serving import listeners
 
 if TYPE_CHECKING:
     import requests
@@ -46,8 +46,9 @@ class Target:
 
 @dataclass
 class Said:
-    """What the server said. forced_lengths: acceptance lengths that an environment would force."""
+    """What the server said; forced_lengths: ALs that its environment would force."""
 
+    models: tuple[str, ...] = ()
     engine_version: str | None = None
     argv: tuple[str, ...] | None = None
     speculation: Speculation = field(default_factory=Speculation)
@@ -61,14 +62,18 @@ def ask(session: requests.Session, target: Target, said: Said) -> None:
         NotMeasured: it is gone, serves another model, or its acceptance is not real.
     """
     _process(target, said)
-    offered = [row.get("id", "") for row in _json(session, target, "/v1/models").get("data", [])]
-    if target.model not in offered:
+    models = _json(session, target, "/v1/models")
+    with errors.reading(f"{target.base_url}/v1/models"):
+        said.models = tuple(str(row["id"]) for row in models.get("data") or ())
+    if target.model not in said.models:
         raise NotMeasured(
-            f"{target.base_url} serves {', '.join(offered) or 'nothing'}, not {target.model}",
+            f"{target.base_url} serves {', '.join(said.models) or 'nothing'}, not {target.model}",
             "other_model",
         )
     said.engine_version = version(session, target)
-    said.speculation = merged(said.speculation, target.engine.info(server_info(session, target)))
+    info = server_info(session, target)
+    with errors.reading(f"the server's information at {target.base_url}"):
+        said.speculation = merged(said.speculation, target.engine.info(info))
     if said.speculation.not_real:
         raise NotMeasured(
             f"acceptance is not real on this server ({', '.join(said.speculation.not_real)})",
@@ -78,17 +83,18 @@ def ask(session: requests.Session, target: Target, said: Said) -> None:
 
 def _process(target: Target, said: Said) -> None:
     """Command line and environment of a server on this machine."""
-    if target.server_pid is not None and not listeners.alive(target.server_pid):
+    if target.server_pid is not None and not processes.alive(target.server_pid):
         raise NotMeasured(f"the engine (pid {target.server_pid}) is gone; see its log")
     environ = dict(os.environ)
     where = urlsplit(target.base_url)
     pid = None
     if where.hostname in LOCAL and where.port is not None:
-        pid = listeners.find(where.port)
+        pid = processes.find(where.port)
     if pid is not None:
         said.argv = _titled_argv(pid)
-        said.speculation = target.engine.speculation(said.argv)
-        if forced := engines.forced_settings(listeners.environ(pid)):
+        with errors.reading(f"the command line of pid {pid}"):
+            said.speculation = target.engine.speculation(said.argv)
+        if forced := engines.forced_settings(processes.environ(pid)):
             raise NotMeasured(
                 f"acceptance is not real: pid {pid} runs with {', '.join(forced)} set",
                 "forced_acceptance",
@@ -98,9 +104,9 @@ def _process(target: Target, said: Said) -> None:
 
 def _titled_argv(pid: int) -> tuple[str, ...]:
     """A process's command line; of its parent where it wrote a title over its own."""
-    argv = listeners.argv(pid)
-    while argv and "::" in argv[0] and (pid := listeners.parent(pid) or 0) > 1:
-        argv = listeners.argv(pid)
+    argv = processes.argv(pid)
+    while argv and "::" in argv[0] and (pid := processes.parent(pid) or 0) > 1:
+        argv = processes.argv(pid)
     return argv
 
 
@@ -161,16 +167,22 @@ def _json(session: requests.Session, target: Target, path: str) -> dict[str, Any
     return data
 
 
-def one_generation(load: Load, engine: Engine) -> None:
+def one_generation(load: Load, engine: Engine, models: Sequence[str] = ()) -> None:
     """Prove that generation works, and streams, with the very fields that the workload sends.
 
     Series that an engine creates with the first request of a kind exist from here on.
+
+    Raises:
+        NotMeasured: it doesn't, or the answer is of a model that the server doesn't offer.
     """
     short = replace(load, output_len=min(load.output_len, PROBE_TOKENS), concurrency=1)
     prompt = Prompt("probe", ({"role": "user", "content": "Say hello."},))
     (answer,) = client.run(short, [prompt], engine, Pace(1))
     if not answer.ok:
         raise NotMeasured(f"one generation at {load.url} failed: {answer.error}", "no_generation")
+    name = answer.model or load.model
+    if models and name not in models and not name.startswith(load.model):
+        raise NotMeasured(f"{load.url} answers as {name}, not {load.model}", "other_model")
 
 
 def meter(session: requests.Session, target: Target) -> Meter:
@@ -227,7 +239,7 @@ def agree(source: Source, scrape: window.Scrape, said: Said, asked: Asked) -> No
     """
     spoken = said.speculation
     pairs = [
-        ("N", source.draft_length(scrape.samples), asked.draft_length),
+        ("N", source.draft_length(scrape.samples), spoken.drafts_per_step or asked.draft_length),
         ("N by its arguments", spoken.num_speculative_tokens, asked.draft_length),
         ("method", spoken.method, asked.method),
     ]

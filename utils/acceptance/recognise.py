@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from utils import errors
 from utils.acceptance import client, engines, meter, window
 from utils.acceptance.engines import Engine
 from utils.acceptance.exposition import parse
@@ -83,9 +84,11 @@ def _first(names: set[str], prefixes: tuple[str, ...]) -> str | None:
 def _owner(session: requests.Session, base_url: str) -> str | None:
     """`owned_by` of the served models."""
     session.headers.update(client.api_headers())
+    url = f"{base_url}/v1/models"
     try:
-        models = meter.get(session, f"{base_url}/v1/models").json().get("data") or [{}]
-    except (NotMeasured, ValueError, AttributeError):
+        page = meter.get(session, url)
+        with errors.reading(url):
+            owner = page.json()["data"][0]["owned_by"]
+    except NotMeasured:
         return None
-    owner = models[0].get("owned_by")
     return owner if isinstance(owner, str) else None

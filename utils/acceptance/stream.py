@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from utils import records
-from utils.acceptance.engines import Engine, RequestCounts
+from utils.acceptance.engines import TOO_MANY, Engine, RequestCounts
 
 DONE = b"[DONE]"
+# finish_reason of an answer that neither ended by itself nor reached its limit, by engine.
+BROKEN_OFF = ("abort", "cancel", "error", "timeout")
 
 
 @dataclass
@@ -19,8 +21,8 @@ class Answer:
     ok: the stream ended as it should, with usage. started_s, ttft_s, e2e_s: seconds, the first
     since the load began, the others since the request was sent. chunk_tokens: tokens of each
     chunk that carried any, by token ids; None where ids weren't offered, and then `chunks`
-    counts the chunks with text. spec: the engine's own figures for this request. gaps_s: seconds
-    between chunks; not kept in a record.
+    counts the chunks with text. spec: the engine's own figures for this request. model: under
+    which name the server answered; gaps_s: seconds between chunks; neither is kept in a record.
     """
 
     id: str
@@ -40,6 +42,7 @@ class Answer:
     reasoning: str = ""
     tool_calls: str = ""
     spec: RequestCounts | None = None
+    model: str | None = None
     gaps_s: array[float] = field(default_factory=lambda: array("d"), repr=False)
 
     @property
@@ -49,7 +52,7 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         row = asdict(self)
-        del row["gaps_s"]
+        del row["gaps_s"], row["model"]
         return row
 
     @classmethod
@@ -86,7 +89,7 @@ def read(events: Events, answer: Answer, engine: Engine) -> None:
     """Make an answer of a stream that has ended.
 
     Raises:
-        StreamError: undecodable, an error of the server's, no [DONE] or no usage.
+        StreamError: undecodable, an error of the server's, no [DONE], no usage or no proper end.
     """
     payloads = [line[5:].strip() for line in events.lines]
     done = DONE in payloads
@@ -103,6 +106,7 @@ def read(events: Events, answer: Answer, engine: Engine) -> None:
                 answer.prompt_tokens = _count(usage.get("prompt_tokens"))
                 answer.completion_tokens = _count(usage.get("completion_tokens"))
             answer.spec = engine.request_counts(data) or answer.spec
+            answer.model = _text(data.get("model")) or answer.model
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StreamError(f"a chunk has an unknown shape: {error}") from error
     finally:
@@ -112,6 +116,8 @@ def read(events: Events, answer: Answer, engine: Engine) -> None:
         raise StreamError("the stream ended without [DONE]")
     if answer.completion_tokens is None or answer.prompt_tokens is None:
         raise StreamError("the stream gave no usage")
+    if answer.finish_reason is None or answer.finish_reason.startswith(BROKEN_OFF):
+        raise StreamError(f"the answer was broken off: finish_reason {answer.finish_reason}")
     answer.ok, answer.error = True, None
 
 
@@ -122,7 +128,7 @@ def _decoded(payloads: list[bytes]) -> list[dict[str, Any]]:
     """
     try:
         chunks: list[Any] = records.parse_json((b"[%b]" % b",\n".join(payloads)).decode())
-    except (ValueError, RecursionError):
+    except ValueError:
         chunks = []
     if len(chunks) != len(payloads) or not all(isinstance(chunk, dict) for chunk in chunks):
         chunks = [_chunk(payload) for payload in payloads]
@@ -135,7 +141,7 @@ def _decoded(payloads: list[bytes]) -> list[dict[str, Any]]:
 def _chunk(payload: bytes) -> dict[str, Any]:
     try:
         chunk = records.parse_json(payload.decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StreamError(f"undecodable chunk {payload[:60]!r}: {error}") from error
     if not isinstance(chunk, dict):
         raise StreamError(f"chunk is not an object: {payload[:60]!r}")
@@ -183,6 +189,6 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int | None:
-    if value is None or (type(value) is int and value >= 0):
+    if value is None or (type(value) is int and 0 <= value < TOO_MANY):
         return value
     raise TypeError(f"{value!r} where a count should be")

@@ -47,6 +47,8 @@ def count(
         NotMeasured: the scrapes don't make a window, or no instrument has a say.
     """
     source = source_of(engine, before)
+    if source_of(engine, after) is not source:
+        raise NotMeasured("the scrapes before and after the load are not of one source")
     counters = None
     if source is not NO_METRICS:
         counters = source.counts(window.deltas(before, after, source))
@@ -66,18 +68,21 @@ def count(
             f"{engine.how_to_enable}",
             "no_instrument",
         )
+    if chosen.accepted < 0:
+        text = f"{chosen.accepted} accepted in {chosen.steps} steps: more steps than tokens"
+        raise NotMeasured(f"by {label}: {text}", "impossible")
     return Tally(_with_traffic(chosen, counters), label, quantity, counters, requests, stream)
 
 
-def source_of(engine: Engine, before: Scrape) -> Source:
+def source_of(engine: Engine, scrape: Scrape) -> Source:
     """Which of an engine's sources a scrape is from, by the samples in it."""
-    names = {series.name for series in before.samples} - {PROCESS}
+    names = {series.name for series in scrape.samples} - {PROCESS}
     for source in engine.sources:
         if source.shown <= names:
             return source
     if not names:
         return NO_METRICS
-    raise NotMeasured(f"the scrape before the load has none of the counters of {engine.name}")
+    raise NotMeasured(f"a scrape has none of the counters of {engine.name}")
 
 
 def _with_traffic(chosen: Counts, counters: Counts | None) -> Counts:

@@ -89,6 +89,8 @@ def deltas(before: Scrape, after: Scrape, source: Source) -> Samples:
         if series.name in witnesses:
             if end != start:
                 raise NotMeasured(f"{series} changed from {start:f} to {end:f}: a restart")
+        elif (end - start) % 1:
+            raise NotMeasured(f"{series} grew from {start} to {end}: a count is a whole number")
         elif end < start:
             raise NotMeasured(f"{series} fell from {start:g} to {end:g}: the server restarted")
         elif end >= source.exact_below:

@@ -27,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from utils.ci import collection
 
         return collection.collect(args.plan, args.artifacts, args.out)
+    if args.command == "comment":
+        from utils.ci import comment
+
+        return comment.post(args.report, args.pull_request, args.source)
     if args.command in ("golden-collect", "golden-propose"):
         from utils.ci import golden
 
@@ -62,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "collect":
             add("--artifacts", type=Path, required=True, help="folder with one folder an artifact")
             add("--out", type=Path, required=True)
+    add = commands.add_parser("comment", help="a report's verdicts, to a pull request").add_argument
+    add("report", type=Path, help="folder that `utils.report` wrote")
+    add("--pull-request", type=int, required=True, metavar="NUMBER")
+    add("--source", required=True, help="URL of the run")
     add = commands.add_parser("golden-collect", help="prepare prompts, collect").add_argument
     add("collection", help="row of `collections` in models.yaml")
     add("--prompts", type=Path, required=True, help="where prompts are put")

@@ -35,18 +35,16 @@ def find(plan: Path, cell: str) -> Json:
     return dict(rows[cell])
 
 
-def read(plan: Path) -> Json:
-    """A sweep's plan.
+def read(plan: Path, file: str = SWEEP, schema: str = "sweep_plan") -> Json:
+    """A file of a sweep's plan.
 
     Raises:
         UsageError: it can't be read or breaks its schema.
     """
     try:
-        data: Json = records.read_json(plan / SWEEP)
+        data: Json = records.read_json(plan / file, schema)
     except NotMeasured as error:
         raise UsageError(str(error)) from error
-    if problem := records.schema_problem(data, "sweep_plan"):
-        raise UsageError(f"{plan / SWEEP}: {problem} (schema sweep_plan)")
     return data
 
 
@@ -104,9 +102,9 @@ def gate(plan: Path, cell: str, results: Path) -> int:
         UsageError: there are no results, or they are of another cell.
     """
     find(plan, cell)
-    planned = records.read_json(plan / CELLS / cell / PLAN)
+    planned = records.read_json(plan / CELLS / cell / PLAN, "plan")
     try:
-        came = records.read_json(results / PLAN)
+        came = records.read_json(results / PLAN, "plan")
     except NotMeasured as error:
         raise UsageError(f"{error}; the launch step puts it there first of all") from error
     differing = {key for key in planned if came.get(key) != planned[key]} - {LAUNCHERS_OWN}

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from utils import errors, records
 from utils.embedded_engine import install
-from utils.errors import HarnessError, NotMeasured, UsageError
+from utils.errors import HarnessError, NotMeasured
 from utils.evals import al_record, speedbench
-from utils.golden import collection, rows
+from utils.golden import collection, ledger, rows
 from utils.golden.ledger import FILE, MEASURED
 from utils.golden.registry import FOLDER
 from utils.recipes.settings import ROOT
@@ -64,9 +64,7 @@ def propose(collected: Path, source: str, branch: str) -> int:
         UsageError: the committed curve is of another family, e.g. imported without counts.
         NotMeasured: nothing was measured.
     """
-    state = records.read_json(collected / FILE)
-    if problem := records.schema_problem(state, "collection"):
-        raise UsageError(f"{collected / FILE}: {problem} (schema collection)")
+    state = ledger.read(collected / FILE)
     row = rows.load(state["collection"])
     measured = [
         collected / entry["folder"] / _file(entry)

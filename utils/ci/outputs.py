@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from utils import errors, records
+from utils import errors
 from utils.ci import cell
 from utils.errors import UsageError
 
@@ -20,9 +20,7 @@ def write(plan: Path) -> int:
     path = os.environ.get("GITHUB_OUTPUT")
     if not path:
         raise UsageError("GITHUB_OUTPUT is not set: this is for a step of a workflow")
-    matrix = records.read_json(plan / "matrix.json")
-    if problem := records.schema_problem(matrix, "matrix"):
-        raise UsageError(f"{plan / 'matrix.json'}: {problem} (schema matrix)")
+    matrix = cell.read(plan, "matrix.json", "matrix")
     lines = [f"commit={cell.read(plan)['commit']}"]
     lines += [f"{name}={json.dumps(matrix[name])}" for name in sorted(matrix) if name != "schema"]
     with Path(path).open("a", encoding="utf-8") as file:

@@ -93,7 +93,8 @@ def _training(given: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[
     """Devices that this job trains on: each local rank takes the one of its number."""
     if given is not None:
         return tuple(map(str, given))
-    ranks = int(environ.get("LOCAL_WORLD_SIZE", "1"))
+    # A launcher that doesn't say how many ranks are here may have put all of them here.
+    ranks = int(environ.get("LOCAL_WORLD_SIZE", environ.get("WORLD_SIZE", "1")))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(map(str, range(ranks)))

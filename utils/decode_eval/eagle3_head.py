@@ -18,10 +18,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from utils import records
+from utils.decode_eval import weights
 from utils.errors import UsageError
 from utils.records import Json
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
+# Fields of config.json with which engines compute something that this head doesn't.
+OTHERWISE = (
+    *("norm_before_residual", "norm_output", "parallel_drafting"),
+    *("eagle_aux_hidden_state_layer_ids", "eagle_config"),
+)
 
 
 def feature_layers(layers: int) -> tuple[int, int, int]:
@@ -156,7 +162,7 @@ def load(folder: Path) -> Eagle3Head:
     """A head from a snapshot, in float32.
 
     Raises:
-        UsageError: it is of another architecture, or its tensors are not the head's.
+        UsageError: it is of another architecture or kind, or its tensors are not the head's.
     """
     from safetensors.torch import load_file
 
@@ -165,8 +171,12 @@ def load(folder: Path) -> Eagle3Head:
         raise UsageError(
             f"{folder}: architectures {config.get('architectures')}, want [{ARCHITECTURE}]"
         )
+    if other := [name for name in OTHERWISE if config.get(name)]:
+        raise UsageError(f"{folder}: the referee's head has no {', '.join(other)}")
     head = Eagle3Head(config)
-    tensors = load_file(folder / "model.safetensors")
+    tensors: dict[str, Tensor] = {}
+    for file in weights.files(folder):
+        tensors |= load_file(file)
     if wrong := set(tensors) ^ set(head.state_dict()):
         raise UsageError(f"{folder}: tensors missing or unknown: {', '.join(sorted(wrong))}")
     head.load_state_dict(tensors)

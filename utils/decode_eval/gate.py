@@ -10,7 +10,7 @@ from pathlib import Path
 
 from utils import errors
 from utils.acceptance.estimate import CONFIDENCE, student_t
-from utils.decode_eval import history
+from utils.decode_eval import history, lease
 from utils.errors import NotMeasured, UsageError
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict, exit_status
@@ -225,11 +225,14 @@ def table(argv: Sequence[str]) -> int:
         prog="python3 -m utils.decode_eval history", description=table.__doc__
     )
     parser.add_argument("history", type=Path, help="output_dir or history.jsonl")
-    rows = history.read(parser.parse_args(argv).history)
+    path = parser.parse_args(argv).history
+    rows = history.read(path)
     head = f"{'step':>8} {'start':>5} {'tau_real':>8}  95 % interval    {'tau_sim':>7}"
     print(f"{head}  accepted at 1, 2, …")
     for row in rows:
         print(_line(row))
+    if path.is_dir() and (held := lease.read(path)):
+        print(f"{held.step:>8} {'':>5}  at {held.phase}, for {held.age_s():.0f} s so far")
     return errors.PASS if history.measured(rows) else errors.NOT_MEASURED
 
 

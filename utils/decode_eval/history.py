@@ -80,6 +80,12 @@ def measured(rows: Iterable[Json]) -> list[Json]:
     return [found[step] for step in sorted(found)]
 
 
+def since_best(rows: Sequence[Json]) -> int:
+    """Measurements of later steps than the best one's."""
+    top = best(rows)
+    return 0 if top is None else sum(row["step"] > top["step"] for row in measured(rows))
+
+
 def best(rows: Iterable[Json]) -> Json | None:
     """The measurement with the highest AL of the first prompt set; the earlier one of equals."""
     return max(

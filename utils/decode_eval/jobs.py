@@ -62,27 +62,17 @@ class Job:
     def write(self) -> None:
         old = self.folder / RESULT
         old.unlink(missing_ok=True)
-        snap = self.snapshot
         data = {
             "schema": f"{SCHEMA}/1",
             "step": self.step,
             "attempt": self.attempt,
             "config": self.config.as_json(),
-            "snapshot": as_json(snap),
+            "snapshot": {**asdict(self.snapshot), "folder": str(self.snapshot.folder)},
             "tau_sim": self.tau_sim,
             "trainer": asdict(self.trainer),
             "created": self.created,
         }
         records.write_json(self.folder / JOB, data, SCHEMA)
-
-
-def as_json(snap: Snapshot) -> Json:
-    return {
-        "folder": str(snap.folder),
-        "sha256": snap.digest,
-        "size_bytes": snap.size_bytes,
-        "export_s": snap.export_s,
-    }
 
 
 def read(step_folder: Path) -> Job:
@@ -94,12 +84,11 @@ def read(step_folder: Path) -> Job:
     data = records.read_json(step_folder / JOB)
     if problem := records.schema_problem(data, SCHEMA):
         raise NotMeasured(f"{step_folder / JOB}: {problem}")
-    snap = data["snapshot"]
     return Job(
         data["step"],
         data["attempt"],
         DecodeEvalConfig.from_json(data["config"]),
-        Snapshot(Path(snap["folder"]), snap["sha256"], snap["size_bytes"], snap["export_s"]),
+        Snapshot(**{**data["snapshot"], "folder": Path(data["snapshot"]["folder"])}),
         data["tau_sim"],
         Process(**data["trainer"]),
         data["created"],
@@ -154,10 +143,17 @@ def blank(config: DecodeEvalConfig, step: int, attempt: int) -> Json:
 
 
 def of_job(job: Job) -> Json:
+    """A result of a job before anything was seen; the worker adds the digest."""
+    snap = job.snapshot
     return {
         **blank(job.config, job.step, job.attempt),
         "tau_sim": job.tau_sim,
-        "snapshot": as_json(job.snapshot),
+        "snapshot": {
+            "folder": str(snap.folder),
+            "sha256": None,
+            "size_bytes": snap.size_bytes,
+            "export_s": snap.export_s,
+        },
     }
 
 

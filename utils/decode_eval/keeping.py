@@ -151,14 +151,17 @@ def summary(row: Json) -> str:
 
 
 def sum_up(config: DecodeEvalConfig, file: Path, attempt: int) -> None:
-    """One line on this start of training, and whether the cadence was one that evals can keep."""
-    counts = Counter(
-        row["outcome"] if row["outcome"] == history.MEASURED else row["reason"]
-        for row in history.read(file)
-        if row["attempt"] == attempt
-    )
+    """One line on this start of training, and whether evals could keep up with the cadence."""
+    rows = [row for row in history.read(file) if row["attempt"] == attempt]
+    done = history.measured(rows)
+    counts = Counter(row["reason"] or row["outcome"] for row in rows)
     said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     log.info("decode_eval: this start: %s; all of them: %s", said or "no eval", file)
-    if counts["busy"] + counts["superseded"] > counts[history.MEASURED]:
-        text = "decode_eval: an eval takes longer than every_steps %d; most boundaries were skipped"
-        log.warning(text, config.every_steps)
+    missed = counts["busy"] + counts["superseded"]
+    if missed and len(done) > 1:
+        apart = (done[-1]["step"] - done[0]["step"]) / (len(done) - 1)
+        log.warning(
+            "decode_eval: evals take longer than every_steps %d: %d boundaries were passed over, "
+            "the points are %.0f steps apart on average",
+            *(config.every_steps, missed, apart),
+        )

@@ -13,12 +13,12 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from utils import records
+from utils import processes, records
 from utils.errors import NotMeasured
-from utils.serving import listeners, supervise
+from utils.serving import supervise
 
 SCHEMA = "decode_eval_lease"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -42,7 +42,7 @@ class Process:
         Raises:
             NotMeasured: it has ended.
         """
-        started = listeners.started(pid)
+        started = processes.started(pid)
         if started is None:
             raise NotMeasured(f"process {pid} has ended")
         return cls(pid, started, BOOT_ID.read_text().strip(), socket.gethostname())
@@ -55,7 +55,7 @@ class Process:
         """Whether it still runs; of another machine's process nobody here can say."""
         same = self.local and self.boot_id == BOOT_ID.read_text().strip()
         return (
-            same and listeners.started(self.pid) == self.started_ticks and listeners.alive(self.pid)
+            same and processes.started(self.pid) == self.started_ticks and processes.alive(self.pid)
         )
 
     def tree(self) -> list[int]:
@@ -76,13 +76,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Lease:
-    """What lease.json says. since_boot_s: when it was taken, timeout_s: the eval's deadline."""
+    """What lease.json says. since_boot_s: when it was taken, timeout_s: the eval's deadline.
+
+    phase: what its worker is at.
+    """
 
     step: int
     holder: Process
     since_boot_s: float
     timeout_s: float
     started: str
+    phase: str = "start"
 
     def held(self) -> bool:
         """Whether its eval still runs, or may."""
@@ -129,8 +133,18 @@ def acquire(folder: Path, step: int, holder: Process, timeout_s: float) -> None:
                 f"{other.holder.host})",
                 "busy",
             )
-        lease = Lease(step, holder, since_boot(), timeout_s, records.utc_now())
-        records.write_json(path(folder), {"schema": f"{SCHEMA}/1", **asdict(lease)}, SCHEMA)
+        _write(folder, Lease(step, holder, since_boot(), timeout_s, records.utc_now()))
+
+
+def enter(folder: Path, holder: Process, phase: str) -> None:
+    """The holder's worker says what it is at now."""
+    with _alone(folder):
+        if (lease := read(folder)) and lease.holder == holder:
+            _write(folder, replace(lease, phase=phase))
+
+
+def _write(folder: Path, lease: Lease) -> None:
+    records.write_json(path(folder), {"schema": f"{SCHEMA}/1", **asdict(lease)}, SCHEMA)
 
 
 @contextlib.contextmanager

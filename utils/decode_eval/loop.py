@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from utils.decode_eval import history, keeping, preflight
@@ -18,6 +17,7 @@ from utils.records import Json
 
 Metrics = dict[str, float]
 LogMetrics = Callable[[Metrics, int], None]
+SNAPSHOT_STEP = "train/tau_real_step"
 
 
 class Session:
@@ -35,16 +35,12 @@ class Session:
         self._to_log: list[Json] = []
         self._last: tuple[int, Any] | None = None
         self._logged_at = -1
+        self._finished = False
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.finish()
         elif self.runner:
@@ -80,6 +76,14 @@ class Session:
         self._report(arrived, global_step)
         return arrived
 
+    @contained(int)
+    def evals_since_best(self) -> int:
+        """How many evals in a row brought no new best: a reason to stop early.
+
+        Only rank 0 knows: where several train, tell the others before they all stop.
+        """
+        return 0 if self.runner is None else history.since_best(history.read(self.runner.file))
+
     def measure(
         self,
         global_step: int,
@@ -94,16 +98,20 @@ class Session:
         return self.runner.launch_model(global_step, model, tau_sim, state_dict)
 
     @contained(list[Json])
-    def finish(self, wait_s: float | None = None) -> list[Json]:
-        """Measure the last step too, wait up to wait_s (finish_wait_s), end what is left."""
-        if self.runner is None:
+    def finish(self, wait_s: float | None = None, *, state_dict: State | None = None) -> list[Json]:
+        """Measure the last step too, wait up to wait_s (finish_wait_s), end what is left.
+
+        The end of the `with` block does it, unless it was done before; state_dict as for step().
+        """
+        if self.runner is None or self._finished:
             return []
+        self._finished = True
         runner, config = self.runner, self.runner.config
         end = time.monotonic() + (config.finish_wait_s if wait_s is None else wait_s)
         try:
             if config.at_end and self._last and not runner.knows(self._last[0]):
                 runner.wait(end - time.monotonic())
-                runner.launch_model(*self._last)
+                runner.launch_model(*self._last, state_dict=state_dict)
             runner.wait(end - time.monotonic())
         finally:
             runner.shutdown()
@@ -131,7 +139,7 @@ def metrics(row: Json) -> Metrics:
     """What a tracker gets: the snapshot's step as a value, for a tracker's own can't go back."""
     values: Metrics = {
         "train/tau_real": row["acceptance_length"],
-        "train/tau_real_step": row["step"],
+        SNAPSHOT_STEP: row["step"],
     }
     if row["lower"] is not None:
         values.update({"train/tau_real_lower": row["lower"], "train/tau_real_upper": row["upper"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from utils import records
@@ -12,6 +13,7 @@ from utils.acceptance import client, engines, estimate, measure
 from utils.acceptance.client import Load
 from utils.acceptance.recognise import Recognised
 from utils.decode_eval.config import DecodeEvalConfig, PromptSource
+from utils.decode_eval.converters import Draft
 from utils.decode_eval.jobs import sampling
 from utils.decode_eval.serving import Server
 from utils.errors import HarnessError
@@ -38,20 +40,35 @@ def load_of(config: DecodeEvalConfig, source: PromptSource, server: Server, left
     )
 
 
-def measure_server(
+def measure_set(
     config: DecodeEvalConfig,
     source: PromptSource,
     prompts: PromptFile,
     server: Server,
+    draft: Draft | None,
     *,
-    method: str | None,
-    draft_model: str | None,
+    path: Path,
+    left_s: float,
+) -> tuple[Json, Json]:
+    """One prompt set on a live server: its AL record, written to path, and its part of a result.
+
+    A failed attempt is a record with its error. draft: None where only the server knows.
+    left_s: seconds until it must be done.
+    """
+    record = _measure(config, source, prompts, server, draft, left_s)
+    records.write_json(path, record, "al_record_v2")
+    asked = _requests_digest(config, source, prompts)
+    return record, _figures(record, source.name, path.name, asked)
+
+
+def _measure(
+    config: DecodeEvalConfig,
+    source: PromptSource,
+    prompts: PromptFile,
+    server: Server,
+    draft: Draft | None,
     left_s: float,
 ) -> Json:
-    """An AL record of one prompt set on a live server; a failed attempt is a record with its error.
-
-    method: of speculation, None where only the server knows. left_s: seconds until it must be done.
-    """
     engine = Recognised(engines.load(config.engine), "the configuration")
     load = load_of(config, source, server, left_s)
     asked = argparse.Namespace(
@@ -59,11 +76,11 @@ def measure_server(
         model_prefix=config.target_model.rstrip("/").rpartition("/")[2],
         thinking=config.thinking,
         num_spec_tokens=config.num_speculative_tokens,
-        spec_method=method,
+        spec_method=(draft.method if draft else config.method) or None,
         turns="first",
         metrics_url=[],
     )
-    plan = {"draft_model": draft_model}
+    plan = {"draft_model": str(draft.path) if draft else None}
     record = al_attempt.begin(asked, plan, load, prompts, source.name, engine)
     target = measure.Target(
         base_url=load.base_url,
@@ -91,14 +108,14 @@ def _observe(target: measure.Target, load: Load, prompts: PromptFile, record: Js
     al_record.fill(record, derived)
 
 
-def requests_digest(config: DecodeEvalConfig, source: PromptSource, prompts: PromptFile) -> str:
+def _requests_digest(config: DecodeEvalConfig, source: PromptSource, prompts: PromptFile) -> str:
     """What was asked, whatever the server calls its model."""
     nowhere = Server("http://127.0.0.1", None, None, 0.0)
     load = replace(load_of(config, source, nowhere, config.timeout_s), model="")
     return client.payload_digest(load, prompts.prompts, engines.load(config.engine))
 
 
-def figures(record: Json, name: str, file: str, requests_sha256: str) -> Json:
+def _figures(record: Json, name: str, file: str, requests_sha256: str) -> Json:
     """A set's part of a result, from its AL record."""
     answers = record["raw"]["requests"]
     good = [row for row in answers if row["ok"]]

@@ -14,7 +14,8 @@ from pathlib import Path
 from utils.decode_eval import history, lease, prompts, serving
 from utils.decode_eval.config import DecodeEvalConfig
 from utils.errors import HarnessError, NotMeasured, UsageError
-from utils.serving import launch
+from utils.serving import launch, nvidia_smi
+from utils.serving.nvidia_smi import Device
 
 MIN_FREE_BYTES = 1 << 30
 PROBE_TIMEOUT_S = 20.0
@@ -94,22 +95,33 @@ def _engine(config: DecodeEvalConfig) -> str:
 
 
 def _devices(config: DecodeEvalConfig) -> str:
-    if not config.devices:
+    """They are there, and have the memory that the engine will ask for."""
+    named = ",".join(config.devices)
+    if not named:
         return "no device is reserved"
-    smi = shutil.which("nvidia-smi")
-    if not smi:
-        return f"{','.join(config.devices)}; not looked at, there is no nvidia-smi"
-    done = subprocess.run(
-        [smi, "--query-gpu=index,uuid", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        timeout=PROBE_TIMEOUT_S,
-        check=False,
-    )
-    known = {word.strip() for line in done.stdout.splitlines() for word in line.split(",")}
-    if absent := [name for name in config.devices if name not in known]:
-        raise UsageError(f"this machine has no device {','.join(absent)}: {done.stdout.strip()}")
-    return f"{','.join(config.devices)} are there"
+    program = nvidia_smi.program()
+    if not program:
+        return f"{named}; not looked at, there is no nvidia-smi"
+    known = {name: one for one in nvidia_smi.devices(program) for name in (one.index, one.uuid)}
+    whole = [name for name in config.devices if not name.startswith("MIG-")]  # not listed
+    if absent := [name for name in whole if name not in known]:
+        raise UsageError(
+            f"this machine has no device {','.join(absent)}; it has {', '.join(known)}"
+        )
+    # A command asks for what it likes; an earlier eval of this run may still have its memory.
+    if not (config.command or lease.read(config.folder)):
+        for name in whole:
+            _require_memory(known[name], config.gpu_memory_utilization)
+    return f"{named} are there"
+
+
+def _require_memory(device: Device, share: float) -> None:
+    free, total = device.free_mib, device.total_mib
+    if free is not None and total is not None and free < share * total:
+        raise UsageError(
+            f"device {device.index} has {free / 1024:.1f} of {total / 1024:.1f} GiB free, the "
+            f"engine takes {share:g} of them (gpu_memory_utilization): free it or name another one"
+        )
 
 
 def _lease(config: DecodeEvalConfig) -> str:
@@ -147,13 +159,10 @@ def convertible(config: DecodeEvalConfig, checkpoint: Path) -> str:
     Raises:
         UsageError: no engine would load it; NotMeasured: it isn't there.
     """
-    from utils.decode_eval import converters
-
     if not checkpoint.exists():
         raise NotMeasured(f"{checkpoint} is not there")
     if config.command or config.base_url:
         return "served as it is"
     with tempfile.TemporaryDirectory(dir=config.folder) as folder:
-        out = Path(folder) / "served"
-        draft = converters.convert(checkpoint, config.target_model, config.engine, out)
+        draft = serving.prepared(config, checkpoint, Path(folder) / "served")
         return f"{draft.method}: {' '.join(serving.speculation_args(config, draft))}"

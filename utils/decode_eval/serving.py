@@ -11,16 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from utils import processes
 from utils.decode_eval.config import CPU, DecodeEvalConfig
+from utils.decode_eval.converters import Draft, convert
 from utils.errors import NotMeasured, UsageError
 from utils.recipes import speculation
-from utils.serving import launch, listeners, ready, supervise
+from utils.serving import launch, ready, supervise
 from utils.serving.launch import Command
-
-if TYPE_CHECKING:
-    from utils.decode_eval.converters import Draft
 
 BOOTS = 3
 # Of the training job and its launcher; an engine that sees them tries to join the job.
@@ -64,6 +62,17 @@ def scrubbed(environ: Mapping[str, str], config: DecodeEvalConfig) -> dict[str, 
     if config.cuda_visible_devices is not None:
         kept["CUDA_VISIBLE_DEVICES"] = ",".join(config.devices)
     return kept
+
+
+def prepared(config: DecodeEvalConfig, snapshot_dir: Path, out_dir: Path) -> Draft:
+    """A snapshot as the engine loads it, in out_dir; a command of the user's takes it as it is.
+
+    Raises:
+        UsageError: the engine can't load a draft of this kind.
+    """
+    if config.command:
+        return Draft(config.method or "", snapshot_dir, {})
+    return convert(snapshot_dir, config.target_model, config.engine, out_dir)
 
 
 def serving_args(config: DecodeEvalConfig, draft: Draft | None, port: int) -> list[str]:
@@ -215,4 +224,4 @@ def _engine(
 
 def _stolen(port: int, pid: int) -> bool:
     family = supervise.descendants(pid) | {pid}
-    return any(not family.intersection(found.pids) for found in listeners.listeners(port))
+    return any(not family.intersection(found.pids) for found in processes.listeners(port))

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import copy
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,42 @@ SPARE = 1.05
 class Snapshot:
     """Weights and their config.json in `folder`.
 
-    digest: SHA-256 over names, shapes and bytes of the tensors. size_bytes: written for it, 0 for a
-    checkpoint that was there. export_s: how long training waited.
+    size_bytes: written for it, 0 for a checkpoint that was there. export_s: how long training
+    waited. file_bytes, modified_ns: size and last change of the weights' files as they were left.
+    Their digest is not taken here: hashing takes longer than writing, and training would wait.
     """
 
     folder: Path
-    digest: str
     size_bytes: int
     export_s: float
+    file_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, folder: Path, size_bytes: int, export_s: float) -> Snapshot:
+        """A folder that has just been written or found."""
+        return cls(folder, size_bytes, export_s, *_stamp(folder))
+
+    def require_unchanged(self) -> None:
+        """Whoever reads the weights calls this before and after: they are those of the export.
+
+        Raises:
+            NotMeasured: the file is gone, or has another size or time.
+        """
+        try:
+            found = _stamp(self.folder)
+        except (OSError, UsageError) as error:
+            raise NotMeasured(f"the weights are gone: {error}", "weights_changed") from error
+        if found != (self.file_bytes, self.modified_ns):
+            raise NotMeasured(
+                f"{self.folder} has changed since its export: write checkpoints to new folders",
+                "weights_changed",
+            )
+
+
+def _stamp(folder: Path) -> tuple[int, int]:
+    found = [file.stat() for file in weights.files(folder)]
+    return sum(one.st_size for one in found), max(one.st_mtime_ns for one in found)
 
 
 def export_draft_snapshot(
@@ -43,15 +71,20 @@ def export_draft_snapshot(
     """Write out_dir/model/consolidated/{model.safetensors,config.json}, whole or not at all.
 
     Every tensor keeps its type; buffers such as d2t and t2d go along. draft_model needs a `config`:
-    a Transformers configuration or a mapping. DDP and torch.compile are unwrapped. Of a sharded
-    model (FSDP2, DTensor) state_dict is the whole one, from gather_state_dict().
+    a Transformers configuration or a mapping. DDP and torch.compile are unwrapped; PEFT adapters
+    are merged, in a copy. Of a sharded model (FSDP2, DTensor) state_dict is the whole one, from
+    gather_state_dict().
 
     Raises:
         UsageError: no usable config, or a sharded model without state_dict.
         NotMeasured: the disk lacks room.
     """
+    from safetensors.torch import save_file
+
     began = time.monotonic()
     model = unwrapped(draft_model)
+    if hasattr(model, "merge_and_unload"):  # PEFT; the model that trains stays as it is
+        model = copy.deepcopy(model).merge_and_unload()
     config = _config(model)
     given = model.state_dict() if state_dict is None else state_dict
     tensors = _separate(given, bool(config.get("tie_word_embeddings")))
@@ -64,30 +97,30 @@ def export_draft_snapshot(
         _require_room(fresh, size)
         # First, for its fsync would wait for the weights to reach the disk.
         records.write_json(fresh / weights.CONFIG, config)
-        digest = _save(tensors, fresh / weights.FILE)
+        save_file(tensors, fresh / weights.FILE, metadata={"format": "pt"})
         _remove(final)
         fresh.rename(final)
     except BaseException:
         shutil.rmtree(fresh)
         raise
-    return Snapshot(final, digest, size, time.monotonic() - began)
+    return Snapshot.of(final, size, time.monotonic() - began)
 
 
 def use_checkpoint(path: Path, out_dir: Path) -> Snapshot:
     """A checkpoint that is there already, without a copy: out_dir/model/consolidated links to it.
 
     Raises:
-        UsageError: it has no config.json, or no weights in one safetensors file.
+        UsageError: it has no config.json, or no weights in safetensors files.
     """
     began = time.monotonic()
     if not (path / weights.CONFIG).is_file():
         raise UsageError(f"{path} has no {weights.CONFIG}: name the folder that has the weights")
-    digest = weights.digest_of(weights.read(path))
+    weights.read(path)
     link = out_dir / "model" / "consolidated"
     link.parent.mkdir(parents=True, exist_ok=True)
     _remove(link)
     link.symlink_to(path.absolute(), target_is_directory=True)
-    return Snapshot(link, digest, 0, time.monotonic() - began)
+    return Snapshot.of(link, 0, time.monotonic() - began)
 
 
 def gather_state_dict(model: Any) -> dict[str, Any]:
@@ -157,22 +190,6 @@ def _separate(state: Mapping[str, Any], tied: bool) -> dict[str, Any]:
         tensor = source.to("cpu").contiguous()
         found[name] = tensor
     return found
-
-
-def _save(tensors: Mapping[str, Any], path: Path) -> str:
-    """Write the file, and meanwhile take the digest from memory: both let go of Python's lock."""
-    import torch
-    from safetensors.torch import save_file
-
-    def parts(tensor: Any) -> Iterator[memoryview]:
-        if tensor.numel():
-            yield memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
-
-    named = [(n, tuple(t.shape), lambda t=t: parts(t)) for n, t in tensors.items()]
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        digest = pool.submit(weights.digest, named)
-        save_file(dict(tensors), path, metadata={"format": "pt"})
-        return digest.result()
 
 
 def _require_room(folder: Path, size: int) -> None:

@@ -10,16 +10,7 @@ from pathlib import Path
 from utils import errors, records
 from utils.acceptance import client, engines, preflight
 from utils.acceptance.client import Pace
-from utils.decode_eval import (
-    commands,
-    converters,
-    lease,
-    measuring,
-    prompts,
-    serving,
-    sweep_table,
-    weights,
-)
+from utils.decode_eval import commands, lease, measuring, prompts, serving, sweep_table, weights
 from utils.decode_eval.config import DecodeEvalConfig, PromptSource
 from utils.decode_eval.converters import Draft
 from utils.decode_eval.jobs import sampling
@@ -40,17 +31,13 @@ FIGURES = (
 Measured = tuple[Json, list[str]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """What one server is measured with."""
 
     concurrency: int
     source: PromptSource
     prompts: PromptFile
-
-    @property
-    def key(self) -> tuple[int, str]:
-        return self.concurrency, self.source.name
 
 
 @dataclass(frozen=True)
@@ -139,25 +126,19 @@ def sweep(config: DecodeEvalConfig, grid: Grid, checkpoint: Path) -> Iterator[Js
         if name not in frozen:
             raise UsageError(f"no prompt set {name!r}; {near(name, frozen)}")
     folder = config.folder / config.engine
-    served = folder / "served"
-    draft = (
-        Draft(config.method or "", checkpoint, {})  # a command takes the checkpoint as it is
-        if config.command
-        else converters.convert(checkpoint, config.target_model, config.engine, served)
-    )
+    draft = serving.prepared(config, checkpoint, folder / "served")
     cells = [
         Cell(concurrency, source, frozen[source.name])
         for concurrency in grid.concurrencies
         for source in config.sources
         if source.name in grid.sets
     ]
-    base: dict[tuple[int, str], Json] = {}
+    base: dict[Cell, Measured] = {}
     for n in (BASELINE, *grid.draft_lengths):
         one = replace(config, num_speculative_tokens=n)
         for cell, (row, texts) in _one_server(one, cells, draft if n else None, folder / f"n{n}"):
-            if n == BASELINE:
-                base[cell.key] = {**row, "texts": texts}
-            yield _compared(row, texts, base[cell.key])
+            base.setdefault(cell, (row, texts))  # the baseline's, which comes first
+            yield _compared(row, texts, *base[cell])
 
 
 def _one_server(
@@ -174,8 +155,10 @@ def _one_server(
         ):
             for cell in cells:
                 one = replace(config, concurrency=cell.concurrency)
-                measured = _drafted if draft else _plain
-                yield cell, measured(one, cell, server, draft, folder)
+                if draft:
+                    yield cell, _drafted(one, cell, server, draft, folder)
+                else:
+                    yield cell, _plain(one, cell, server)
                 done += 1
     except HarnessError as error:
         failed = {"reason": "server_failed", "error": str(error)}
@@ -184,23 +167,13 @@ def _one_server(
 
 
 def _drafted(
-    config: DecodeEvalConfig, cell: Cell, server: Server, draft: Draft | None, folder: Path
+    config: DecodeEvalConfig, cell: Cell, server: Server, draft: Draft, folder: Path
 ) -> Measured:
     """The same measurement and record as a worker's."""
-    assert draft is not None
-    record = measuring.measure_server(
-        config,
-        cell.source,
-        cell.prompts,
-        server,
-        method=config.method or draft.method,
-        draft_model=str(draft.path),
-        left_s=config.timeout_s,
-    )
     path = folder / f"al_{cell.source.name}_conc{cell.concurrency}.json"
-    records.write_json(path, record, "al_record_v2")
-    asked = measuring.requests_digest(config, cell.source, cell.prompts)
-    found = measuring.figures(record, cell.source.name, path.name, asked)
+    record, found = measuring.measure_set(
+        config, cell.source, cell.prompts, server, draft, path=path, left_s=config.timeout_s
+    )
     row = {
         **_blank(config, cell),
         **{name: found[name] for name in FIGURES},
@@ -210,9 +183,7 @@ def _drafted(
     return row, [answer["reasoning"] + answer["text"] for answer in record["raw"]["requests"]]
 
 
-def _plain(
-    config: DecodeEvalConfig, cell: Cell, server: Server, _draft: Draft | None, _folder: Path
-) -> Measured:
+def _plain(config: DecodeEvalConfig, cell: Cell, server: Server) -> Measured:
     """The target alone: the same load, but there is no acceptance to measure."""
     engine, pace = engines.load(config.engine), Pace(cell.concurrency)
     load = measuring.load_of(config, cell.source, server, config.timeout_s)
@@ -247,10 +218,10 @@ def _blank(config: DecodeEvalConfig, cell: Cell) -> Json:
     }
 
 
-def _compared(row: Json, texts: Sequence[str], base: Json) -> Json:
+def _compared(row: Json, texts: Sequence[str], base: Json, own: Sequence[str]) -> Json:
     """With the speed-up over no speculation, and how many answers are those of the target alone."""
     if row["error"] or base["error"]:
         return row
-    same = sum(one == other for one, other in zip(texts, base["texts"], strict=True))
+    same = sum(one == other for one, other in zip(texts, own, strict=True))
     speedup = row["output_tokens_per_s"] / base["output_tokens_per_s"]
     return {**row, "speedup": speedup, "same_answers": same}

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from utils import errors, records
-from utils.decode_eval import history, jobs, lease, measuring, prompts, serving
+from utils.decode_eval import history, jobs, lease, measuring, prompts, serving, weights
 from utils.decode_eval.config import PromptSource
-from utils.decode_eval.converters import Draft, convert
+from utils.decode_eval.converters import Draft
 from utils.decode_eval.jobs import Job
 from utils.decode_eval.lease import Process
 from utils.decode_eval.serving import Server
@@ -41,6 +41,7 @@ class Worker:
         self.job = job
         self.began = time.monotonic()
         self.phase = "start"
+        self.holder = Process.of(os.getppid())
         self.row = jobs.of_job(job)
         self.loads_s: list[float] = []
         self._published = threading.Lock()
@@ -55,6 +56,8 @@ class Worker:
             self._measure()
         except HarnessError as error:
             return self._fail(self._reason(error), str(error))
+        except OSError as error:  # such as a disk that is full
+            return self._fail("measurement_failed", f"at phase {self.phase}: {error}")
         broken = [one for one in self.row["sets"] if one["error"]]
         if broken:
             name, why = broken[0]["name"], broken[0]["error"]
@@ -63,51 +66,43 @@ class Worker:
         return errors.PASS
 
     def _measure(self) -> None:
-        config, folder = self.job.config, self.job.folder
-        lease.acquire(config.folder, self.job.step, Process.of(os.getppid()), config.timeout_s)
+        config, folder, draft = self.job.config, self.job.folder, None
+        lease.acquire(config.folder, self.job.step, self.holder, config.timeout_s)
         frozen = [prompts.read(prompts.path_of(config, one.name)) for one in config.sources]
         with lease.devices(config.devices):
             self._enter("convert")
-            draft = self._draft()
+            snap = self.job.snapshot
+            snap.require_unchanged()
+            self.row["snapshot"]["sha256"] = weights.digest_of(weights.read(snap.folder))
+            if not config.base_url:
+                draft = serving.prepared(config, snap.folder, folder / jobs.SERVED)
             self.row["seconds"]["convert"] = time.monotonic() - self.began
             self._enter("boot")
             boot_s = min(config.boot_timeout_s or self.left_s, self.left_s)
             with serving.serve(config, draft, folder, boot_s) as server:
                 self.row["seconds"]["boot"] = server.boot_s
                 self._enter("decode")
+                snap.require_unchanged()  # what the engine has loaded is what was hashed
                 for source, prompt_file in zip(config.sources, frozen, strict=True):
                     self._one_set(server, draft, source, prompt_file)
         jobs.remove_served(folder)
 
-    def _draft(self) -> Draft | None:
-        """The snapshot as the engine takes it; a server of the user's own takes it as it is."""
-        config, folder = self.job.config, self.job.snapshot.folder
-        if config.base_url:
-            return None
-        if config.command:
-            return Draft(config.method or "", folder, {})
-        return convert(folder, config.target_model, config.engine, self.job.folder / jobs.SERVED)
-
     def _one_set(
         self, server: Server, draft: Draft | None, source: PromptSource, frozen: PromptFile
     ) -> None:
-        config, name = self.job.config, source.name
-        method = draft.method if draft else config.method
-        record = measuring.measure_server(
-            config,
+        name = source.name
+        record, found = measuring.measure_set(
+            self.job.config,
             source,
             frozen,
             server,
-            method=method or None,
-            draft_model=str(draft.path) if draft else None,
+            draft,
+            path=self.job.folder / f"al_{name}.json",
             left_s=max(self.left_s, 0.0) + LOAD_MARGIN_S,
         )
-        file = f"al_{name}.json"
-        records.write_json(self.job.folder / file, record, "al_record_v2")
-        asked = measuring.requests_digest(config, source, frozen)
-        self.row["sets"].append(measuring.figures(record, name, file, asked))
+        self.row["sets"].append(found)
         self.row["engine"] = {
-            "name": config.engine,
+            "name": self.job.config.engine,
             "version": record["server"]["engine_version"],
             "method": record["speculation"]["method"],
         }
@@ -123,6 +118,7 @@ class Worker:
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
+        lease.enter(self.job.config.folder, self.holder, phase)
         print(f"{time.monotonic() - self.began:8.1f} s  {phase}", flush=True)
 
     def _reason(self, error: HarnessError) -> str:

@@ -27,7 +27,7 @@ def fill(work: Work) -> Facts:
 def install(work: Work) -> Facts:
     require_space(work.target, DISK_GB)
     environments.create_venv(work)
-    environments.install_lock(work, layout.AIPERF_LOCK, "--only-binary=:all:")
+    environments.install_lock(work, layout.AIPERF_LOCK, *environments.WHEELS)
     return {"python": platform.python_version()}
 
 

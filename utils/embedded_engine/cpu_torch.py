@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+from utils.embedded_engine import environments
 from utils.embedded_engine.layout import TORCH_CPU_LOCK, TORCH_PYPI_LOCK
 from utils.embedded_engine.steps import CommandFailed, Work, require_space
 from utils.errors import UsageError
@@ -51,13 +52,5 @@ def ways(work: Work) -> Iterator[tuple[str, list[str]]]:
 
 
 def pip(python: str, *arguments: str) -> list[str]:
-    return [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--progress-bar=off",
-        "--only-binary=:all:",
-        *arguments,
-    ]
+    pip = [python, "-m", "pip", "install", "--no-input", "--progress-bar=off"]
+    return [*pip, *environments.WHEELS, *arguments]

@@ -13,16 +13,15 @@ from utils.embedded_engine.steps import Work
 from utils.errors import UsageError
 
 ENGINE_PYTHONS = ((3, 11), (3, 14))
-
-
-def wrong_python(who: str, wanted: str) -> str:
-    have = f"{sys.executable} is {platform.python_version()}"
-    return f"{who} needs Python {wanted}, {have}: make setup SETUP_PYTHON=…"
+# Byte code of the fifth of the modules that a server imports is written when they are: by a check.
+WHEELS = ("--only-binary=:all:", "--no-compile")
 
 
 def prepare_engine_folder(work: Work) -> None:
     if not ENGINE_PYTHONS[0] <= sys.version_info[:2] <= ENGINE_PYTHONS[1]:
-        raise UsageError(wrong_python("the embedded engine", "3.11 to 3.14"))
+        have = f"{sys.executable} is {platform.python_version()}"
+        text = f"the embedded engine needs Python 3.11 to 3.14, {have}: make setup SETUP_PYTHON=…"
+        raise UsageError(text)
     if not work.target.python.exists():
         # Its interpreter has gone: whatever was done with it has to be done again.
         remove(work.target.folder)

@@ -1,7 +1,7 @@
 """`make setup`: the harness's environment and the embedded CPU engine's. Standard library only.
 
 `--only sglang`, which `make test` adds, sets up the second engine: SGLang, for tests; `--only
-aiperf` the second client of the serving benchmark.
+aiperf` the second client of the serving benchmark. Several can be set up side by side.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from utils.embedded_engine import (
 from utils.embedded_engine.layout import Target
 from utils.embedded_engine.steps import COMPLETE, Facts, Work, exclusive, is_done, mark
 from utils.errors import UsageError, run
-
-HARNESS_PYTHON = (3, 10)
 
 
 def main() -> int:
@@ -74,14 +72,12 @@ def check_platform() -> None:
             f"set-up runs on Linux, x86-64 or aarch64; this is {machine}: "
             "use such a machine or container"
         )
-    if sys.version_info < HARNESS_PYTHON:
-        raise UsageError(environments.wrong_python("the harness", "3.10 or later"))
 
 
 def chosen(only: str | None, environ: Mapping[str, str]) -> list[str]:
     if only:
-        # SGLang serves the weights that the engine's set-up converts.
-        return ["engine", "sglang"] if only == "sglang" else [only]
+        # SGLang serves the weights that the engine's set-up converts, perhaps meanwhile.
+        return ["sglang", "engine"] if only == "sglang" else [only]
     if environ.get("ENGINE_PYTHON"):
         print(
             f"engine: yours, ENGINE_PYTHON={own_engine(environ)}; the embedded one is left out",
@@ -109,7 +105,7 @@ def engine_environment(environ: Mapping[str, str]) -> str:
         raise UsageError(
             f"the embedded engine is not installed in {target.folder}: run `make setup`"
         )
-    return f"ENGINE_PYTHON={target.python}\nMODEL_PATH={target.model}"
+    return f"ENGINE_PYTHON={target.python}\nMODEL_PATH={environ.get('MODEL_PATH') or target.model}"
 
 
 def sglang_environment(environ: Mapping[str, str]) -> str:

@@ -84,21 +84,21 @@ def harness(root: Path = ROOT) -> Target:
 
 
 def engine(environ: Mapping[str, str] = os.environ) -> Target:
-    made_from = digest(ENGINE_SOURCES)
-    folder = home(environ) / f"engine-{made_from[:12]}"
-    return _target("engine", folder, folder / "venv", made_from)
+    return _in_home("engine", ENGINE_SOURCES, environ)
 
 
 def sglang(environ: Mapping[str, str] = os.environ) -> Target:
-    made_from = digest(SGLANG_SOURCES)
-    folder = home(environ) / f"sglang-{made_from[:12]}"
-    return _target("sglang", folder, folder / "venv", made_from)
+    return _in_home("sglang", SGLANG_SOURCES, environ)
 
 
 def aiperf(environ: Mapping[str, str] = os.environ) -> Target:
-    made_from = digest(AIPERF_SOURCES)
-    folder = home(environ) / f"aiperf-{made_from[:12]}"
-    return _target("aiperf", folder, folder / "venv", made_from)
+    return _in_home("aiperf", AIPERF_SOURCES, environ)
+
+
+def _in_home(name: str, sources: tuple[Path, ...], environ: Mapping[str, str]) -> Target:
+    made_from = digest(sources)
+    folder = home(environ) / f"{name}-{made_from[:12]}"
+    return _target(name, folder, folder / "venv", made_from)
 
 
 def _target(name: str, folder: Path, venv: Path, made_from: str) -> Target:

@@ -54,7 +54,7 @@ def install(work: Work) -> Facts:
     require_space(work.target, DISK_GB)
     environments.create_venv(work)
     torch_from = cpu_torch.install(work)
-    environments.install_lock(work, layout.SGLANG_LOCK, "--only-binary=:all:")
+    environments.install_lock(work, layout.SGLANG_LOCK, *environments.WHEELS)
     packages = environments.site_packages(work.target)
     with (packages / "torchvision" / "extension.py").open("a", encoding="utf-8") as file:
         file.write(TORCHVISION_FIX)

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from utils.embedded_engine.layout import Target
 from utils.errors import UsageError
-from utils.progress import Progress, last_line
+from utils.progress import Progress, last_line, tail
 
 COMPLETE = "COMPLETE"
-TAIL_LINES = 15
 WATCH_S = 0.5
 
 Facts = dict[str, str]
@@ -68,7 +67,7 @@ class Work:
             raise CommandFailed(
                 f"{self.target.name}: {Path(argv[0]).name} ended with status {status}: "
                 f"see {self.target.log}, then run `make setup` again; its last lines:\n"
-                f"{tail(self.target.log)}"
+                f"{tail(self.target.log.read_text(encoding='utf-8', errors='replace'))}"
             )
 
     def _watched(self, process: subprocess.Popen[bytes]) -> int:
@@ -87,6 +86,7 @@ class Work:
 def clean_environment() -> dict[str, str]:
     """The caller's, without what would mix foreign packages into a virtual environment."""
     foreign = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "VIRTUAL_ENV"}
+    foreign.add("PYTHONDONTWRITEBYTECODE")  # without byte code, every start of an engine is slow
     kept = {name: value for name, value in os.environ.items() if name not in foreign}
     return {
         **kept,
@@ -103,11 +103,6 @@ def require_space(target: Target, needed_gb: int) -> None:
             f"{target.name}: {target.folder} needs {needed_gb} GB of free disk space and has "
             f"{free_gb:.1f} GB: free some, or point SPECGATE_HOME at a larger disk"
         )
-
-
-def tail(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
 
 
 def marker(target: Target, name: str) -> Path:

@@ -33,7 +33,7 @@ def install(work: Work) -> Facts:
     require_space(work.target, DISK_GB)
     environments.create_venv(work)
     torch_from = cpu_torch.install(work)
-    environments.install_lock(work, layout.ENGINE_LOCK, "--only-binary=:all:")
+    environments.install_lock(work, layout.ENGINE_LOCK, *environments.WHEELS)
     alias = environments.site_packages(work.target) / ALIAS
     alias.mkdir()
     (alias / "METADATA").write_text(METADATA, encoding="utf-8")

@@ -19,18 +19,18 @@ from utils.records import Json
 
 
 def in_order(
-    prompts: PromptFile, turns: str, gated: bool, concurrency: int, tolerances: Json
+    prompts: PromptFile, turns: str, concurrency: int, goldens: Registry | None
 ) -> PromptFile:
     """The prompts in the order of sending.
 
     Raises:
         UsageError: nothing could be decided before all of them are sent.
     """
-    if not gated:
+    if not goldens:
         raise UsageError("--stop-early decides by a golden: leave out --no-gate")
     if turns != "first":
         raise UsageError("--stop-early compares single prompts: leave out --turns all")
-    n = len(prompts.prompts)
+    n, tolerances = len(prompts.prompts), goldens.tolerances
     if len(early.looks(n, concurrency, tolerances)) < 2:
         raise UsageError(
             f"--stop-early needs batches of at least the concurrency, {concurrency}; {n} prompts "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utils import records
+from utils import errors, records
 from utils.errors import NotMeasured
 from utils.records import Json
 
@@ -76,15 +76,16 @@ def checked(path: Path, data: Any) -> Json:
     if not is_al_record(data):
         raise NotMeasured(f"{path} is not an AL record: it has no {VERSION_KEY}", "wrong_shape")
     version = data[VERSION_KEY]
-    if version not in (1, VERSION):
+    if isinstance(version, bool) or version not in (1, VERSION):
         raise NotMeasured(
             f"{path}: {VERSION_KEY} is {version!r}; 1 and {VERSION} are known", "unknown_version"
         )
-    if problem := records.schema_problem(data, f"al_record_v{version}"):
+    if problem := records.schema_problem(data, f"al_record_v{int(version)}"):
         raise NotMeasured(f"{path}: {problem}", "wrong_shape")
     return dict(data)
 
 
+@errors.reading("the record")
 def figures(record: Json) -> Figures:
     """Recompute a record's figures; `passed` and the stored AL are never believed.
 
@@ -102,6 +103,11 @@ def figures(record: Json) -> Figures:
     if not 1.0 <= found.acceptance_length <= most:
         raise NotMeasured(
             f"AL {found.acceptance_length:.4f} is impossible, it lies in 1..{most}", "impossible"
+        )
+    proposed = record.get("proposed_draft_tokens")
+    if proposed is not None and not found.accepted <= proposed:
+        raise NotMeasured(
+            f"{found.accepted} draft tokens accepted of {proposed} proposed", "contradicts_itself"
         )
     return found
 
@@ -123,7 +129,10 @@ def _recomputed(record: Json) -> Figures:
     if derived.broken:
         first = derived.broken[0]
         raise NotMeasured(str(first), first.name)
-    counts = derived.counts
+    counts, sampling = derived.counts, record["workload"]["sampling"]
+    _same("temperature", record["temperature"], sampling["temperature"])
+    if counts.drafted is not None:
+        _same("proposed_draft_tokens", record["proposed_draft_tokens"], counts.drafted)
     return Figures(
         version=VERSION,
         acceptance_length=derived.estimate.acceptance_length,
@@ -137,6 +146,7 @@ def _recomputed(record: Json) -> Figures:
     )
 
 
+@errors.reading("the record")
 def rederive(record: Json) -> tuple[Asked, list[Answer], measure.Derived]:
     """Run the instrument's arithmetic again on a version 2 record's raw part.
 
@@ -178,11 +188,14 @@ def has_window(record: Json) -> bool:
 def asked_of(record: Json) -> Asked:
     from utils.acceptance.checks import Asked
 
+    prompts = record["workload"]["prompts"]
+    requests = record["workload"].get("requests", prompts)
     return Asked(
         draft_length=record["num_speculative_tokens"],
         method=record["speculation"]["method"],
         thinking=record["thinking_mode"],
-        prompts=record["workload"].get("requests", record["workload"]["prompts"]),
+        # Of a prompt there may be several turns; only who may stop early sends fewer.
+        prompts=requests if "early" in record else max(requests, prompts),
         output_len=record["output_len"],
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from utils import errors, records
 from utils.errors import HarnessError, NotMeasured, UsageError
 from utils.evals import al_marks, al_record, worker_logs
-from utils.golden import gate
+from utils.golden import gate, registry
 from utils.golden.registry import Registry
 from utils.records import Json
 from utils.verdicts import Verdict, exit_status
@@ -48,7 +48,7 @@ def mark_command(words: Sequence[str]) -> int:
     add("--settle-s", type=float, default=al_marks.SETTLE_S, help="quiet time (default 20)")
     args = parser.parse_args(words)
     name = al_marks.file_name(args.thinking, args.num_spec_tokens)
-    run_id = args.run_id or records.read_json(args.plan)["run_id"]
+    run_id = args.run_id or records.read_json(args.plan, "plan")["run_id"]
     al_marks.write(args.logs_dir / name, args.kind, run_id, args.log_utc_offset, args.settle_s)
     return errors.PASS
 
@@ -61,12 +61,12 @@ def measure_command(words: Sequence[str]) -> int:
     parser.add_argument("logs_dir", type=Path)
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--plan", type=Path, help="plan.json of the run, compared with the marks")
-    parser.add_argument("--golden", type=Path, default=gate.GOLDEN_DIR, help="golden curves")
+    parser.add_argument("--golden", type=Path, default=registry.FOLDER, help="golden curves")
     args = parser.parse_args(words)
     if args.logs_dir.resolve() == args.out_dir.resolve():
         raise UsageError("OUT_DIR is LOGS_DIR: the AL command's own record would be overwritten")
-    goldens = gate.load(args.golden)
-    plan = records.read_json(args.plan) if args.plan else None
+    goldens = registry.load(args.golden)
+    plan = records.read_json(args.plan, "plan") if args.plan else None
     paths = sorted(args.logs_dir.glob("results_speedbench_al_*.json"))
     if not paths:
         raise NotMeasured(
@@ -148,14 +148,7 @@ def _same_run(record: Json, marks: al_marks.Marks, plan: Json | None) -> None:
 
 
 def _conclude(record: Json, goldens: Registry, out_dir: Path) -> Verdict:
-    judgement = gate.judge(record, goldens)
-    verdict = judgement.verdict
-    record.update(
-        reference_acceptance_length=judgement.reference,
-        min_acceptance_length=verdict.lower,
-        max_acceptance_length=verdict.upper,
-        passed=exit_status([verdict]) == errors.PASS,
-    )
+    verdict = gate.fill(record, goldens)
     name = al_record.file_name(record["thinking_mode"], record["num_speculative_tokens"])
     records.write_json(out_dir / name, record, "al_record_v2")
     print(verdict.line())

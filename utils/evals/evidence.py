@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -23,6 +24,7 @@ META_ENV = "meta_env.json"
 CLAIMS = ("results", ".json")
 SIDE_FILES = ".pytorch.json"
 LOGS = ".jsonl"
+CELL_IN_NAME = re.compile(r"_al_(on|off)_mtp(\d+)\.json$")
 STRANGE = "neither an AL record nor a file of lm-eval: move it elsewhere, or run its eval again"
 
 
@@ -51,7 +53,7 @@ def gather(directory: Path, pattern: str, take_score: TakeScore = lambda *_: Non
     """
     found = Evidence(take_score)
     root = str(directory)
-    for folder, names in _folders(root, ""):
+    for folder, names in _folders(found, root, ""):
         found.logs.update(folder + base for base in names if base.endswith(LOGS))
         for base in names:
             if fnmatchcase(base, pattern) and base not in (PLAN, META_ENV):
@@ -99,22 +101,35 @@ def _place(found: Evidence, name: str, data: Any) -> bool:
 
 def _al(name: str, data: Json) -> Json:
     try:
-        return al_record.checked(Path(name), data)
+        record = al_record.checked(Path(name), data)
     except NotMeasured as error:
         text = str(error).removeprefix(f"{name}: ")
         raise NotMeasured(
             f"{text}: measure again with the AL eval of here", error.reason
         ) from error
+    held = record["thinking_mode"], str(record["num_speculative_tokens"])
+    if (named := CELL_IN_NAME.search(name)) and named.groups() != held:
+        raise NotMeasured(
+            f"it holds thinking {held[0]}, N={held[1]}: find out which, and rename it or measure "
+            "again",
+            "name_and_content_differ",
+        )
+    return record
 
 
-def _folders(root: str, folder: str) -> Iterator[tuple[str, list[str]]]:
+def _folders(found: Evidence, root: str, folder: str) -> Iterator[tuple[str, list[str]]]:
     """(folder with a slash at its end, names of its files) of every folder, in order of names."""
-    with os.scandir(f"{root}/{folder}") as entries:
-        found = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
-    yield folder, [name for name, is_folder, _ in found if not is_folder]
-    for name, is_folder, is_link in found:
+    try:
+        with os.scandir(f"{root}/{folder}") as entries:
+            inside = sorted((entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries)
+    except OSError as error:
+        text = f"can't be listed ({error.strerror}): give this user the right to read it"
+        found.problems.append(unusable(folder or "./", NotMeasured(text, "unreadable")))
+        return
+    yield folder, [name for name, is_folder, _ in inside if not is_folder]
+    for name, is_folder, is_link in inside:
         if is_folder and not is_link and not name.startswith("."):
-            yield from _folders(root, f"{folder}{name}/")
+            yield from _folders(found, root, f"{folder}{name}/")
 
 
 def _read(path: str) -> Any:

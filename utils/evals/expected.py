@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +89,7 @@ def load(
 
 def _read(found: Expected, path: Path, schema: str | None) -> Json | None:
     """A source of expectations; one that is there and can't be used is a verdict, not absence."""
-    if not path.exists():
+    if not os.path.lexists(path):  # a link that leads nowhere is there
         return None
     try:
         data = records.read_json(path)

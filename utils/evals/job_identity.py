@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from utils import records
 from utils.errors import NotMeasured
 from utils.evals.expected import Expected
 from utils.records import Json
@@ -38,8 +39,8 @@ def about(asked: Expected) -> Json:
 
 def _plain(value: Any) -> Any:
     """InferenceX writes some numbers and booleans as text."""
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
+    if isinstance(value, str) and (number := records.whole(value)) is not None:
+        return number
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 

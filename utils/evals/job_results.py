@@ -224,7 +224,9 @@ def _context(about: Json, asked: Expected, came: Sequence[Attempt]) -> Json:
     shapes = {(cell["isl"], cell["osl"]) for cell in asked.cells("throughput")}
     speculated = [(cell["thinking"], cell["num_speculative_tokens"]) for cell in asked.cells("al")]
     speculated += [(a.cell["thinking"], a.cell["n"]) for a in came if a.kind == "al"]
-    isl, osl = shapes.pop() if len(shapes) == 1 else (about.get("isl"), about.get("osl"))
+    lengths = (about.get(name) for name in ("isl", "osl"))
+    said = [length if type(length) is int else None for length in lengths]  # others' may be text
+    isl, osl = shapes.pop() if len(shapes) == 1 else said
     n = about.get("num_speculative_tokens")
     thinking, n = speculated[0] if len(set(speculated)) == 1 else (None, n)
     return {"isl": isl, "osl": osl, "thinking": thinking, "n": n}

@@ -13,23 +13,20 @@ import argparse
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import requests
 
-from utils import errors, models, records
+from utils import arguments, errors, models, processes, records
 from utils.acceptance.window import local_session
 from utils.errors import NotMeasured, UsageError
-from utils.progress import Progress, last_line
-from utils.serving import listeners
+from utils.progress import Progress, last_line, tail
 
 TASKS = Path(__file__).parents[2] / "benchmarks" / "tasks"
-LOG_TAIL_LINES = 15
 WATCH_S = 1.0
 _BAR = re.compile(r"(\d+)/([1-9]\d*) \[")  # of tqdm
 
@@ -59,17 +56,17 @@ def _point(args: argparse.Namespace, task: str, config: dict[str, Any]) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lm_eval_run", description=__doc__)
     add = parser.add_argument
-    add("--base-url", required=True, help="http://host:port, without /v1")
+    add("--base-url", required=True, type=arguments.base_url, help="http://host:port, without /v1")
     add("--model", required=True, help="served model name")
     add("--model-prefix", required=True, help="key in models.yaml")
     add("--thinking", required=True, choices=["on", "off"])
-    add("--concurrency", required=True, type=int)
+    add("--concurrency", required=True, type=arguments.count)
     add("--result-dir", required=True, type=Path)
     add("--task", action="append", help="default: the model's eval_tasks")
     add("--plan", type=Path, help="plan.json of the run")
-    add("--server-pid", type=int, help="process that runs the engine")
-    add("--request-timeout-s", type=int, default=1800)
-    add("--deadline-s", type=float, default=4 * 3600.0, help="for the whole point")
+    add("--server-pid", type=arguments.count, help="process that runs the engine")
+    add("--request-timeout-s", type=arguments.count, default=1800)
+    add("--deadline-s", type=arguments.seconds, default=4 * 3600.0, help="for the whole point")
     return parser
 
 
@@ -114,7 +111,7 @@ def _config(args: argparse.Namespace, task: str, mode: models.Mode) -> dict[str,
 
 def _preflight(args: argparse.Namespace, config: dict[str, Any]) -> None:
     """One real request to lm-eval's own URL, before it spends minutes on a dead server."""
-    if args.server_pid is not None and not listeners.alive(args.server_pid):
+    if args.server_pid is not None and not processes.alive(args.server_pid):
         raise NotMeasured(f"the engine (pid {args.server_pid}) is gone; see its log")
     url = config["model_args"]["base_url"]
     body = {
@@ -146,7 +143,7 @@ def _run_point(args: argparse.Namespace, task: str, config: dict[str, Any]) -> P
         output = Path(scratch).absolute()
         status = _run_lm_eval(config_file, output, log, args.deadline_s)
         if status != 0:
-            raise NotMeasured(f"lm-eval ended with status {status}; {log}:\n{_tail(log)}")
+            raise NotMeasured(f"lm-eval ended with status {status}; {_said(log)}")
         result = _only(output, "results_*.json", log)
         samples = _only(output, f"samples_{task}_*.jsonl", log)
         os.replace(samples, args.result_dir / f"samples_{point}.jsonl")
@@ -159,7 +156,8 @@ def _run_lm_eval(config: Path, output: Path, log: Path, deadline_s: float) -> in
     command += ["--output_path", str(output)]
     environ = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "no_proxy": "*", "NO_PROXY": "*"}
     environ.pop("PYTHONPATH", None)  # our `utils` must not stand in for a task's own
-    with log.open("w") as lines, _handing_on_signals():
+    # lm-eval must never outlive its driver.
+    with log.open("w") as lines, errors.ending_on_term():
         process = subprocess.Popen(
             command,
             cwd=TASKS,
@@ -191,32 +189,16 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int
     raise NotMeasured(f"lm-eval did not end within {deadline_s:g} s; {log}")
 
 
-@contextlib.contextmanager
-def _handing_on_signals() -> Iterator[None]:
-    """TERM ends us by way of `finally`, so that lm-eval never outlives its driver."""
-
-    def stop(*_: object) -> None:
-        raise SystemExit(143)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _only(folder: Path, pattern: str, log: Path) -> Path:
     """lm-eval may end with status 0 and without results, and its file names hold a time."""
     found: list[Path] = sorted(folder.rglob(pattern))
     if len(found) != 1:
-        raise NotMeasured(
-            f"lm-eval left {len(found)} files {pattern}, want 1; {log}:\n{_tail(log)}"
-        )
+        raise NotMeasured(f"lm-eval left {len(found)} files {pattern}, want 1; {_said(log)}")
     return found[0]
 
 
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+def _said(log: Path) -> str:
+    return f"{log}:\n{tail(log.read_text(encoding='utf-8', errors='replace'))}"
 
 
 if __name__ == "__main__":

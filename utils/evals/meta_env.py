@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("completed", type=int, nargs="*", help="concurrencies that came back")
     options = parser.parse_args(argv)
     summary = summarize(
-        records.read_json(options.plan),
+        records.read_json(options.plan, "plan"),
         isl=options.isl,
         osl=options.osl,
         conc=options.conc,

@@ -7,11 +7,14 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from utils import records
 from utils.errors import NotMeasured
 from utils.records import Json
 
 MARKS = ("lm_eval_version", "config", "configs", "n-samples")
 CONC_IN_NAME = re.compile(r"_conc(\d+)(?=[._]|$)")
+NOT_AVAILABLE = "N/A"  # lm-eval's word for what it didn't compute
+YEAR_10000 = 253_402_300_800  # in unix seconds
 CONC_IN_ARGS = re.compile(r"(?:^|,)\s*num_concurrent=(\d+)\s*(?:,|$)")
 
 
@@ -57,13 +60,12 @@ def read(name: str, data: Json) -> ScoreFile:
         raise NotMeasured(
             f"`results` of {broken[0]} is not an object: not a file of lm-eval", "wrong_shape"
         )
-    config, date = _object(data.get("config")), data.get("date")
-    groups = data.get("groups") or ()
+    config, groups = _object(data.get("config")), _object(data.get("groups"))
     return ScoreFile(
         name=name,
         results=results,
         concurrency=_concurrency(name, config),
-        started=float(date) if _is_number(date) else None,
+        started=_moment(data.get("date")),
         model=_model_arg(config, "model"),
         limit=config.get("limit"),
         counts=data.get("n-samples"),
@@ -74,6 +76,11 @@ def read(name: str, data: Json) -> ScoreFile:
 
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
+
+
+def _moment(date: Any) -> float | None:
+    """Unix seconds, of a year that can be written down."""
+    return float(date) if _is_number(date) and 0 <= date < YEAR_10000 else None
 
 
 def _protocol(data: Json, config: Json, task: str) -> tuple[Any, ...]:
@@ -106,9 +113,9 @@ def protocol_difference(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
 def _concurrency(name: str, config: Json) -> int:
     """By lm-eval's own arguments; the name must agree, and decides where they say nothing."""
     inside = _model_arg(config, "num_concurrent")
-    inside = int(inside) if str(inside).isdecimal() else None
+    inside = records.whole(str(inside))
     named = CONC_IN_NAME.search(name.rpartition("/")[2].removesuffix(".json"))
-    outside = int(named.group(1)) if named else None
+    outside = records.whole(named.group(1)) if named else None
     if inside is not None and outside is not None and inside != outside:
         raise NotMeasured(
             f"it was measured with num_concurrent={inside}, its name says conc{outside}: "
@@ -160,12 +167,16 @@ def score(file: ScoreFile, task: str, metric: str) -> float:
 
 
 def other_extractions(file: ScoreFile, task: str, metric: str) -> dict[str, float]:
-    """The same answers' scores under lm-eval's other filters."""
+    """The same answers' scores under lm-eval's other filters.
+
+    Raises:
+        NotMeasured: as score(); whoever wrote one of them wrongly wrote them all.
+    """
     name = metric.partition(",")[0] + ","
     return {
-        key[len(name) :]: value
-        for key, value in file.results[task].items()
-        if key.startswith(name) and key != metric and _is_number(value)
+        key[len(name) :]: score(file, task, key)
+        for key in file.results[task]
+        if key.startswith(name) and key != metric and file.results[task][key] != NOT_AVAILABLE
     }
 
 

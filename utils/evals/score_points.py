@@ -81,9 +81,9 @@ class ScorePoints:
             if logs and (log := score_files.samples_log(file.name, task, logs)):
                 path, most = f"{self.directory}/{log}", self.limits["unusable_answers"]
                 answers.check(path, log, documents, most)
+            others = score_files.other_extractions(file, task, metric)
         except NotMeasured as error:
             return findings.unmeasured(cell, metric, error.reason, str(error), evidence)
-        others = score_files.other_extractions(file, task, metric)
         outcome, reason, why = self._compare(value, rule, others)
         shown = ", ".join([f"{name} {other:.4f}" for name, other in others.items()])
         return Verdict(

@@ -20,24 +20,14 @@ if not __package__:  # run by path: the repository root stands in for our own fo
     sys.path[0] = str(Path(__file__).parents[2])
 
 import argparse
-import os
 from collections.abc import Sequence
 
 from utils import errors, models
 from utils.errors import UsageError
 from utils.evals import speedbench_prepare
 from utils.evals.humaneval_proxy import prepare_proxy
-from utils.evals.prompt_files import (
-    PLACEHOLDER,
-    PROXY_CONFIG,
-    PromptFile,
-    prepared_path,
-    read_prompts,
-)
+from utils.evals.prompt_files import PROXY_CONFIG
 
-__all__ = ["PLACEHOLDER", "PromptFile", "prepare_proxy", "prepared_path", "read_prompts"]
-
-DEFAULT_DIR = "/tmp/speed_bench_data"
 TIMEOUT_S = 7200.0
 
 
@@ -69,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--model-prefix", help="prepare what this model's row in models.yaml wants")
     add = prepare.add_argument
     add("--category", help="only its rows; qualitative fetches the sources of no others")
-    default = Path(os.environ.get("SPEEDBENCH_DIR") or DEFAULT_DIR)
+    default = models.prompts_dir()
     add(
         "--output-dir", type=Path, default=default, help="default: SPEEDBENCH_DIR, else %(default)s"
     )

@@ -72,6 +72,7 @@ def read(name: str, data: Json) -> Serving:
             "started": data["started"],
             "run_id": data["run_id"],
             "prefix": data["model_prefix"],
+            "model": data["model"],
         },
     )
 
@@ -97,7 +98,7 @@ def _aggregated(name: str, data: Json) -> Serving:
 
 def _number(value: Any) -> int | None:
     """InferenceX writes lengths as numbers or as text, or, in older files, not at all."""
-    return int(value) if str(value).isdecimal() else None
+    return records.whole(str(value))
 
 
 def cell_name(cell: tuple[int | None, ...]) -> str:
@@ -195,7 +196,10 @@ def _tokens(data: Json, limits: Mapping[str, float]) -> Iterator[tuple[str, str]
     if not mean_out <= data["osl"]:
         text = f"answers had {mean_out:.1f} tokens on average, at most {data['osl']} were asked for"
         yield "output_length", f"{text}: the server ignores max_tokens, or counts chunks wrongly"
-    rate = tokens / data["duration_s"] if data["duration_s"] > 0 else 0.0
+    if not data["duration_s"] > 0:
+        yield "no_duration", f"{tokens} tokens in {data['duration_s']} s: run the benchmark again"
+        return
+    rate = tokens / data["duration_s"]
     if not abs(rate - data["output_tokens_per_s"]) <= SAME_RATE * rate:
         text = f"output_tokens_per_s is written as {data['output_tokens_per_s']:.4g}"
         yield "contradicts_itself", f"{text}, tokens by duration come to {rate:.4g}; edited?"

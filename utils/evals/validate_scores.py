@@ -24,7 +24,7 @@ from utils.errors import NotMeasured, UsageError
 from utils.evals import expected, thresholds
 from utils.evals.join import Join
 from utils.golden.registry import FOLDER, Registry
-from utils.verdicts import Outcome, Verdict, exit_status
+from utils.verdicts import Outcome, Verdict, exit_status, one_line
 
 EXCERPT = 2000  # characters of one field
 WORST_LAST = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.NOT_MEASURED, Outcome.FAIL)
@@ -82,19 +82,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     verdicts, ignored = _judge(args.results_dir, options)
     status = exit_status(verdicts)
+    if args.explain:
+        status = _explain(args, verdicts)
+    elif args.json:
+        rows = [verdict.as_json() for verdict in verdicts]
+        report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
+        print(json.dumps({**report, "ignored": ignored}, indent=2, sort_keys=True))
+    else:
+        # In one piece: CI shows output as it comes, between that of other tools.
+        print("\n".join(_lines(verdicts, ignored)), flush=True)
     if args.junit:
         from utils.report import junit  # slow to import, and only for this
 
         records.write_text(args.junit, junit.render({"": verdicts}))
-    if args.explain:
-        return _explain(args, verdicts)
-    if args.json:
-        rows = [verdict.as_json() for verdict in verdicts]
-        report = {"verdicts": rows, "summary": summary(verdicts), "status": status}
-        print(json.dumps({**report, "ignored": ignored}, indent=2, sort_keys=True))
-        return status
-    # In one piece: CI shows output as it comes, between that of other tools.
-    print("\n".join(_lines(verdicts, ignored)), flush=True)
     return status
 
 
@@ -139,7 +139,7 @@ def _share(text: str) -> float:
 
 
 def _lines(verdicts: Sequence[Verdict], ignored: Sequence[str]) -> list[str]:
-    note = [f"note: no results, ignored: {', '.join(ignored)}"] if ignored else []
+    note = [one_line(f"note: no results, ignored: {', '.join(ignored)}")] if ignored else []
     return [*note, *(verdict.line() for verdict in verdicts), summary(verdicts)]
 
 

@@ -14,8 +14,10 @@ import os
 from collections.abc import Sequence
 
 from utils import errors
+from utils.arguments import count
 from utils.errors import UsageError
 from utils.golden.registry import FOLDER
+from utils.models import near
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,8 +64,8 @@ def _collect_args(parser: argparse.ArgumentParser) -> None:
     add("--output-dir", required=True, type=Path, help="state, logs, outputs and the candidate")
     add("--hardware", required=True, help="what the servers run on, e.g. '8x B300'")
     add("--thinking", nargs="+", choices=["on", "off"], help="default: by the row")
-    add("--num-spec-tokens", nargs="+", type=int, metavar="N", help="default: by the row")
-    add("--repeats", type=int, default=1, help="runs of each cell (default: 1)")
+    add("--num-spec-tokens", nargs="+", type=count, metavar="N", help="default: by the row")
+    add("--repeats", type=count, default=1, help="runs of each cell (default: 1)")
     add("--model-revision", help="of the weights (default: by the row, else by the records)")
 
 
@@ -93,7 +95,7 @@ def _export_args(parser: argparse.ArgumentParser) -> None:
     add("--engine", required=True, help="vllm, sglang, trtllm, atom or llamacpp")
     add("--model-prefix", required=True)
     add("--thinking", required=True, choices=["on", "off"])
-    add("--num-spec-tokens", required=True, type=int, metavar="N")
+    add("--num-spec-tokens", required=True, type=count, metavar="N")
     add("--method", help="and the three below: where a model has several goldens")
     for name in ("--draft-model", "--draft-sample-method", "--rejection-sample-method"):
         add(name)
@@ -105,8 +107,6 @@ def _collect(args: argparse.Namespace, options: Sequence[str]) -> int:
     from utils.golden.ledger import Order
 
     row = rows.load(args.collection)
-    if args.repeats < 1 or min(args.num_spec_tokens or [1]) < 1:
-        raise UsageError("--repeats and --num-spec-tokens must be at least 1")
     if "--stop-early" in options:
         raise UsageError("--stop-early: a golden is measured whole")
     for mode in args.thinking or ():
@@ -140,13 +140,11 @@ def _lint(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from utils.golden import draw, registry
 
-    goldens = [
-        golden
-        for golden in registry.load(args.golden).goldens
-        if args.model_prefix in (None, golden.prefix)
-    ]
+    every, prefix = registry.load(args.golden).goldens, args.model_prefix
+    goldens = [golden for golden in every if prefix in (None, golden.prefix)]
     if not goldens:
-        raise UsageError(f"{args.golden} has no golden of {args.model_prefix or 'any model'}")
+        remedy = near(prefix or "", {golden.prefix for golden in every})
+        raise UsageError(f"{args.golden} has no golden of {prefix or 'any model'}; {remedy}")
     draw.terminal(goldens)
     if args.png:
         draw.png(goldens, args.png)
@@ -166,7 +164,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     from utils.golden import export, registry
 
-    said = {name: getattr(args, name) for name in export.SAID}
+    said = {name: getattr(args, name) for name in registry.DRAFTER}
     goldens = registry.load(args.golden).goldens
     golden = export.choose(goldens, args.model_prefix, args.thinking, args.num_spec_tokens, said)
     print("\n".join(export.lines(args.engine, golden)))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from utils.acceptance import argv, engines, estimate, measure
+from utils.acceptance import engines, estimate, measure
 from utils.acceptance.client import Answer
-from utils.acceptance.engines import Speculation
+from utils.acceptance.engines import Speculation, vllm
 from utils.acceptance.tally import always_drafts
 from utils.errors import NotMeasured
 from utils.evals import al_record
@@ -176,9 +175,7 @@ class Case:
     @property
     def other_settings(self) -> dict[str, tuple[Any, Any]]:
         """Look-up settings of the server that aren't those of the golden's collection."""
-        words = self.record.get("server", {}).get("argv") or ()
-        text = argv.option(words, "--speculative-config", "-sc")
-        has = json.loads(text) if text and text.startswith("{") else {}
+        has = vllm.speculative_config(self.record.get("server", {}).get("argv") or ())
         return {
             key: (has.get(key, "by default"), want)
             for key, want in self.settings.items()

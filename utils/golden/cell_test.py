@@ -87,8 +87,8 @@ def against(found: Figures, golden: Golden, tolerances: Json) -> Shift | None:
     whole = golden.key["prompts"]
     runs = [run for run in golden.rows if len(run) == whole]
     if runs and len(found.rows) == whole and found.rows_are_exact:
-        n, least = golden.key["num_speculative_tokens"], spread["min_pairs"]["value"]
-        if shift := interval.paired(found.rows, runs, n, least):
+        least = spread["min_pairs"]["value"]
+        if shift := interval.paired(found.rows, runs, golden.n, least):
             return replace(shift, measured=al, reference=reference)
     if len(golden.run_lengths) >= spread["min_runs"]["value"]:
         return interval.between_runs(al, reference, golden.run_lengths)

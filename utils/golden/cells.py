@@ -54,7 +54,10 @@ def check(record: Json, row: Row, cell: Cell, log: str) -> al_record.Figures:
         raise NotMeasured("; ".join(differs), "other_cell")
     refuse_prefix_caching(record)
     if record["server"].get("prefix_caching") is None:
-        raise NotMeasured("the server does not say whether it caches prefixes", "prefix_caching")
+        text = (
+            "the server does not say whether it caches prefixes; turn that off on its command line"
+        )
+        raise NotMeasured(text, "prefix_caching")
     _check_outputs([Answer.from_json(answer) for answer in record["raw"]["requests"]], cell)
     _check_log(log)
     return found

@@ -11,19 +11,10 @@ from utils import models, records
 from utils.errors import UsageError
 from utils.evals import al_record
 from utils.golden import cells, match, registry
-from utils.golden.registry import ENGINE_DEFAULT, NO_DRAFT_MODEL
+from utils.golden.registry import DRAFTER
 from utils.records import Json
 
-FAMILY = (
-    "model",
-    "model_prefix",
-    "model_revision",
-    "method",
-    "draft_model",
-    "draft_sample_method",
-    "rejection_sample_method",
-    "imported",
-)
+FAMILY = ("model", "model_prefix", "model_revision", *DRAFTER, "imported")
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,9 @@ def assemble(paths: Sequence[Path], output: Path, origin: Origin) -> str:
 
 def _family(path: Path, record: Json, origin: Origin) -> Json:
     if record[al_record.VERSION_KEY] != al_record.VERSION:
-        raise UsageError(f"{path} is of version 1: it says too little to become a golden")
+        raise UsageError(
+            f"{path} is of version 1: it says too little to become a golden; measure again"
+        )
     if "early" in record:
         raise UsageError(
             f"{path} was free to stop early: its requests are in another order, and may not be "
@@ -70,17 +63,14 @@ def _family(path: Path, record: Json, origin: Origin) -> Json:
         )
     spoken = record["speculation"]
     if spoken["method"] is None:
-        raise UsageError(f"{path} does not say by which method it speculates")
+        raise UsageError(f"{path} names no speculative method; measure with --spec-method")
     prefix = record["model_prefix"]
     return {
         "schema": "golden/1",
         "model": _model(record),
         "model_prefix": prefix,
         "model_revision": origin.model_revision or match.revision(record["server"]["argv"]),
-        "method": spoken["method"],
-        "draft_model": spoken["draft_model"] or NO_DRAFT_MODEL,
-        "draft_sample_method": spoken["draft_sample_method"] or ENGINE_DEFAULT,
-        "rejection_sample_method": spoken["rejection_sample_method"] or ENGINE_DEFAULT,
+        **match.drafter(spoken),
         "imported": False,
         "source": origin.source or "python3 -m utils.golden assemble",
         "entries": [],
@@ -103,7 +93,8 @@ def _add(data: Json, path: Path, record: Json, hardware: str) -> None:
         if entry["workload"] != workload:
             continue
         if any(_same_run(run, other) for other in entry["runs"]):
-            raise UsageError(f"{path} is of run {run['run_id'] or run['date']}, which is there")
+            name = run["run_id"] or run["date"]
+            raise UsageError(f"{path} is of run {name}, which is there; leave it out")
         entry["runs"].append(run)
         return
     entry = {"thinking": mode, "num_speculative_tokens": n, "workload": workload, "runs": [run]}

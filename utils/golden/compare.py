@@ -7,16 +7,14 @@ from pathlib import Path
 from utils.golden import registry
 from utils.golden.registry import FOLDER, Golden
 
-IDENTITY = ("thinking", "num_speculative_tokens")
 
-
-def table(candidate: Path, name: str, folder: Path = FOLDER) -> str:
+def table(candidate: Path, name: str) -> str:
     """One line a cell: committed and new value, the change, and in what the two differ.
 
     Raises:
         UsageError: either file is unusable.
     """
-    path = folder / name
+    path = FOLDER / name
     new = list(registry.read(candidate))
     old = list(registry.read(path)) if path.exists() else []
     if not old:
@@ -33,7 +31,7 @@ def table(candidate: Path, name: str, folder: Path = FOLDER) -> str:
 
 def nearest(one: Golden, goldens: list[Golden]) -> Golden | None:
     """The golden of the same mode and N that differs in least."""
-    same = [g for g in goldens if all(g.key[name] == one.key[name] for name in IDENTITY)]
+    same = [golden for golden in goldens if (golden.thinking, golden.n) == (one.thinking, one.n)]
     return min(same, key=lambda golden: len(differences(one, golden)), default=None)
 
 
@@ -47,8 +45,7 @@ def differences(one: Golden, golden: Golden) -> list[str]:
 
 
 def _own(golden: Golden) -> str:
-    n = golden.key["num_speculative_tokens"]
-    return f"{golden.key['thinking']} N={n}: AL {golden.acceptance_length:.4f}"
+    return f"{golden.thinking} N={golden.n}: AL {golden.acceptance_length:.4f}"
 
 
 def _change(one: Golden, golden: Golden | None) -> str:

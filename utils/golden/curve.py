@@ -11,7 +11,6 @@ from statistics import fmean
 from utils.golden import cell_test
 from utils.golden.gate import CHECK, UNDECIDED, Judgement
 from utils.golden.interval import Shift
-from utils.golden.registry import Golden
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict
 
@@ -23,7 +22,7 @@ def joint(judged: Sequence[Judgement], tolerances: Json) -> list[Verdict]:
     """
     verdicts = [one.verdict for one in judged]
     parts = [
-        (_curve(one.golden), place) for place, one in enumerate(judged) if one.shift and one.golden
+        (one.golden.curve, place) for place, one in enumerate(judged) if one.shift and one.golden
     ]
     for _, group in groupby(sorted(parts), key=lambda part: part[0]):
         places = [place for _, place in group]
@@ -89,13 +88,6 @@ def holm(chances: Sequence[float], error_rate: float) -> list[bool]:
             break
         rejected[place] = True
     return rejected
-
-
-def _curve(golden: Golden | None) -> str:
-    """Name of a golden's curve: all that it has but N."""
-    assert golden
-    key = {**golden.key, "num_speculative_tokens": None}
-    return f"{golden.file} {sorted(key.items(), key=str)}"
 
 
 def _with(verdict: Verdict, outcome: Outcome, cells: int) -> Verdict:

@@ -15,6 +15,7 @@ from utils.golden.lint import curves
 from utils.golden.registry import Golden
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMNS = 3
@@ -39,14 +40,14 @@ Bars: lowest and highest run, where there are several.</p>
 
 def cells(goldens: Sequence[Golden]) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a table, one row a curve."""
-    lengths = sorted({_n(golden) for golden in goldens})
+    lengths = sorted({golden.n for golden in goldens})
     rows = []
     for curve in curves(goldens):
-        values = {_n(golden): f"{golden.acceptance_length:.2f}" for golden in curve}
+        values = {golden.n: f"{golden.acceptance_length:.2f}" for golden in curve}
         first = curve[0]
         runs = "imported" if first.imported else str(min(len(g.run_lengths) for g in curve))
         shown = [values.get(n, "") for n in lengths]
-        rows.append([first.file.removesuffix(".yaml"), str(first.key["thinking"]), runs, *shown])
+        rows.append([first.file.removesuffix(".yaml"), first.thinking, runs, *shown])
     return ["golden", "thinking", "runs", *(f"N={n}" for n in lengths)], rows
 
 
@@ -103,7 +104,7 @@ def _figure(goldens: Sequence[Golden]) -> Figure:
             for curve in curves(mine):
                 _line(axes, curve)
             axes.set(title=prefix, xlabel="N", ylabel="AL")
-            axes.set_xticks(sorted({_n(golden) for golden in mine}))
+            axes.set_xticks(sorted({golden.n for golden in mine}))
             axes.grid(alpha=0.4)
             axes.legend(fontsize=7)
         for axes in plots[len(models) :]:
@@ -111,20 +112,20 @@ def _figure(goldens: Sequence[Golden]) -> Figure:
     return figure
 
 
-def _line(axes: object, curve: Sequence[Golden]) -> None:
-    ns, lengths = [_n(g) for g in curve], [g.acceptance_length for g in curve]
+def _line(axes: Axes, curve: Sequence[Golden]) -> None:
+    ns, lengths = [g.n for g in curve], [g.acceptance_length for g in curve]
     first = curve[0]
     name = first.file.removeprefix(f"{first.prefix}_").removesuffix(".yaml")
     below = [g.acceptance_length - min(g.run_lengths or [g.acceptance_length]) for g in curve]
     above = [max(g.run_lengths or [g.acceptance_length]) - g.acceptance_length for g in curve]
-    axes.errorbar(  # type: ignore[attr-defined]  # matplotlib is imported where it is used
+    axes.errorbar(
         ns,
         lengths,
         yerr=[below, above],
-        fmt=f"o{DASHES[first.key['thinking']]}",
+        fmt=f"o{DASHES[first.thinking]}",
         markersize=3,
         capsize=2,
-        label=f"{name} {first.key['thinking']}",
+        label=f"{name} {first.thinking}",
     )
 
 
@@ -136,7 +137,3 @@ def _svg(figure: Figure) -> str:
     with mpl.rc_context(STYLE):
         figure.savefig(text, format="svg", metadata={"Date": None})
     return re.sub(r"^.*?(?=<svg)", "", text.getvalue(), flags=re.DOTALL)
-
-
-def _n(golden: Golden) -> int:
-    return int(golden.key["num_speculative_tokens"])

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from utils import errors
+from utils import errors, models
 from utils.errors import UsageError
-from utils.evals.speedbench import DEFAULT_DIR, prepared_path, read_prompts
+from utils.evals.prompt_files import prepared_path, read_prompts
 from utils.golden import collection, compare, lint, registry, rows
 from utils.golden.cells import Cell
 from utils.golden.ledger import LOG, MEASURED, Ledger, Order
@@ -62,9 +62,8 @@ def _kept(ledger: Ledger, cell: Cell) -> bool:
 
 
 def _check_prompts(row: rows.Row) -> None:
-    folder = Path(os.environ.get("SPEEDBENCH_DIR") or DEFAULT_DIR)
     prompt_set = row.model.prompt_set
-    read_prompts(prepared_path(folder, prompt_set), prompt_set.category)
+    read_prompts(prepared_path(models.prompts_dir(), prompt_set), prompt_set.category)
 
 
 def dry_run(order: Order) -> int:

@@ -120,8 +120,7 @@ def shift_of(rows: Rows, prompts: int, golden: Golden, tolerances: Json) -> Shif
     sent = order(prompts, tolerances)[: len(rows)]
     runs = [[run[i] for i in sent] for run in golden.rows if len(run) == prompts]
     if runs:
-        n = golden.key["num_speculative_tokens"]
-        return interval.paired(rows, runs, n, spread["min_pairs"]["value"])
+        return interval.paired(rows, runs, golden.n, spread["min_pairs"]["value"])
     drafting = [row for row in rows if row[1]]
     error = clustered_standard_error(drafting)
     too_small = prompts < spread["assumed_from_prompts"]["value"]

@@ -7,20 +7,15 @@ as many tokens a step as the golden says. It makes up what evals measure, so the
 from __future__ import annotations
 
 import math
-import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from utils import errors
 from utils.errors import UsageError
-from utils.golden import registry
-from utils.golden.registry import Golden
+from utils.golden.registry import DRAFTER, NO_DRAFT_MODEL, Golden
 from utils.models import near
 from utils.recipes import speculation
-from utils.recipes.speculation import Speculation
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict
 
@@ -31,7 +26,6 @@ DIGITS = 4
 TOLERANCE = 0.02
 ERRORS = 3.0
 MIN_STEPS = 500
-SAID = ("method", "draft_model", "draft_sample_method", "rejection_sample_method")
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ def choose(goldens: Sequence[Golden], prefix: str, thinking: str, n: int, said: 
         raise UsageError(f"no golden of {prefix} with {text}: nothing to force; collect one")
 
     def agreement(golden: Golden) -> int:
-        return sum(golden.key[name] == said.get(name) for name in SAID)
+        return sum(golden.key[name] == said.get(name) for name in DRAFTER)
 
     best = [golden for golden in found if agreement(golden) == max(map(agreement, found))]
     if len(best) > 1:
@@ -147,36 +141,19 @@ def of_plan(plan: Json, goldens: Sequence[Golden], thinking: str) -> Golden:
     Raises:
         UsageError: as choose().
     """
-    said = {"method": plan["spec_decoding"], **{name: plan[name] for name in SAID[1:]}}
+    said = {"method": plan["spec_decoding"], **{name: plan[name] for name in DRAFTER[1:]}}
     n = plan["num_speculative_tokens"]
     return choose(goldens, plan["model_prefix"], thinking, n, said)
 
 
-def of_recipe(said: Speculation, environment: Mapping[str, str]) -> Forced:
-    """What SYNTHETIC_ACCEPTANCE=true adds to a recipe that speculates.
-
-    Raises:
-        UsageError: as choose() and forced().
-    """
-    keys = {"method": said.method, **{name: said.text(name) for name in SAID[1:]}}
-    golden = choose(
-        registry.load(registry.FOLDER).goldens,
-        environment["MODEL_PREFIX"],
-        environment["THINKING"],
-        said.num_tokens,
-        keys,
-    )
-    return forced(said.engine, golden.acceptance_length, said.num_tokens)
-
-
 def lines(engine: str, golden: Golden) -> Iterator[str]:
     """What to set for one golden, for people: complete where the harness knows the engine."""
-    n, length = golden.key["num_speculative_tokens"], golden.acceptance_length
+    n, length = golden.n, golden.acceptance_length
     how = forced(engine, length, n)
     yield f"# AL {length:.4f} of {golden}; {how.note}"
     yield from (f"export {name}={shlex.quote(value)}" for name, value in how.environment.items())
-    known = {"draft_model": golden.key["draft_model"]}
-    pairs = [f"{name}={value}" for name, value in known.items() if value not in (None, "none")]
+    draft = golden.key["draft_model"]
+    pairs = [] if draft in (None, NO_DRAFT_MODEL) else [f"draft_model={draft}"]
     arguments = list(how.arguments)
     if engine in ("vllm", "sglang"):
         said = speculation.parse(engine, golden.key["method"], str(n), pairs)
@@ -187,7 +164,7 @@ def lines(engine: str, golden: Golden) -> Iterator[str]:
 
 def read_back(golden: Golden, measured: float | None, steps: int | None, cell: str) -> Verdict:
     """Whether a server accepted as much as it was told to, over so many steps."""
-    target, n = golden.acceptance_length, golden.key["num_speculative_tokens"]
+    target, n = golden.acceptance_length, golden.n
     source = f"synthetic acceptance, {golden}"
     if measured is None or steps is None or not steps >= MIN_STEPS:
         detail = f"want an AL over {MIN_STEPS} steps, there are {steps or 'none'}"
@@ -201,14 +178,3 @@ def read_back(golden: Golden, measured: float | None, steps: int | None, cell: s
     return Verdict(
         Outcome.FAIL, cell, CHECK, measured, lower, upper, source, "not_realised", detail
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print NAME=value for the engine of a recipe, NUL-terminated, by what it said to speculate."""
-    found = of_recipe(speculation.from_words(argv), os.environ).environment
-    sys.stdout.write("".join(f"{name}={value}\0" for name, value in found.items()))
-    return errors.PASS
-
-
-if __name__ == "__main__":
-    raise SystemExit(errors.run(main))

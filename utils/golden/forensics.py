@@ -18,7 +18,6 @@ from utils.golden.registry import Golden
 from utils.records import Json
 
 PLAN = "plan.json"
-IDENTITY = ("thinking", "num_speculative_tokens")
 NO_GOLDEN = "its model has no golden of this mode and N"
 
 
@@ -44,20 +43,19 @@ def case_of(
 ) -> Case:
     """A record beside the golden of its mode and N that it departs from least."""
     mine = [golden for golden in goldens if golden.prefix == record["model_prefix"]]
-    wanted = (record["thinking_mode"], record["num_speculative_tokens"])
-    same = [golden for golden in mine if tuple(golden.key[name] for name in IDENTITY) == wanted]
+    mode, n = record["thinking_mode"], record["num_speculative_tokens"]
+    same = [golden for golden in mine if (golden.thinking, golden.n) == (mode, n)]
     nearest = min(same, key=lambda golden: len(match.differences(record, golden)), default=None)
     if nearest is None:
         return Case(record, plan or {})
     near = [golden for golden in mine if golden.file == nearest.file]
-    mode, n = (nearest.key[name] for name in IDENTITY)
     rows = (collections or {}).values()
     return Case(
         record,
         plan or {},
         nearest,
-        curve=[golden for golden in near if golden.key["thinking"] == mode],
-        other_mode=[g for g in near if g.key["thinking"] != mode and g.key[IDENTITY[1]] == n],
+        curve=[golden for golden in near if golden.thinking == mode],
+        other_mode=[golden for golden in near if golden.thinking != mode and golden.n == n],
         settings=next((row["speculation"] for row in rows if row["golden"] == nearest.file), {}),
     )
 
@@ -99,6 +97,6 @@ def read(path: Path, goldens: Sequence[Golden], plan: Path | None = None) -> Cas
         UsageError: models.yaml is unusable.
     """
     beside = plan or path.parent / PLAN
-    asked = records.read_json(beside) if plan or beside.exists() else None
+    asked = records.read_json(beside, "plan") if plan or beside.exists() else None
     collections = records.read_yaml(models.MODELS_FILE, "models").get("collections", {})
     return case_of(al_record.read(path), goldens, asked, collections)

@@ -12,13 +12,10 @@ from utils.evals.al_record import Figures
 from utils.golden import cell_test, early, match
 from utils.golden.cell_test import limits
 from utils.golden.interval import Shift
-from utils.golden.registry import FOLDER, Golden, Registry, load
+from utils.golden.registry import Golden, Registry
 from utils.records import Json
 from utils.verdicts import Outcome, Verdict
 
-__all__ = ["GOLDEN_DIR", "Judgement", "judge", "limits", "load"]
-
-GOLDEN_DIR = FOLDER
 CHECK = "acceptance_length"
 RECHECK = "measure again (python3 -m utils.evals.speedbench_al recheck FILE shows every check)"
 UNDECIDED, STOPPED = "undecided", "stopped_undecided"
@@ -49,10 +46,6 @@ def judge(record: Json, goldens: Registry) -> Judgement:
         reason = getattr(error, "reason", "unusable_record")
         text = str(error).removeprefix(f"{reason}: ")
         return _no_verdict(record, reason, f"{text}; {RECHECK}")
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # The raw part comes from outside: whatever arithmetic it breaks, it has no AL.
-        text = f"raw holds what no engine says ({type(error).__name__}: {error})"
-        return _no_verdict(record, "wrong_shape", f"{text}; {RECHECK}")
     if found.accepted == 0:
         return _inactive(record, found.steps)
     try:
@@ -66,6 +59,19 @@ def judge(record: Json, goldens: Registry) -> Judgement:
         return _no_verdict(record, error.reason, str(error), found.acceptance_length)
     shift = cell_test.against(found, golden, goldens.tolerances)
     return _compare(record, found, golden, goldens.tolerances, shift)
+
+
+def fill(record: Json, goldens: Registry) -> Verdict:
+    """Judge a record, and write the verdict where tools that know the record's keys look for it."""
+    judgement = judge(record, goldens)
+    verdict = judgement.verdict
+    record.update(
+        reference_acceptance_length=judgement.reference,
+        min_acceptance_length=verdict.lower,
+        max_acceptance_length=verdict.upper,
+        passed=verdict.outcome is Outcome.PASS,
+    )
+    return verdict
 
 
 def _enough_steps(draft_length: int, steps: int, golden: Golden, tolerances: Json) -> None:

@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from utils.acceptance import outputs
 from utils.golden.case import Case
+from utils.golden.cells import MIN_THINKING_SHARE
 
 
 class Strength(IntEnum):
@@ -25,12 +26,12 @@ POSSIBLE, LIKELY, SHOWN = Strength.POSSIBLE, Strength.LIKELY, Strength.SHOWN
 INACTIVE = 0.1  # share of the golden's accepted tokens per step
 NEAR = 0.02  # two acceptance lengths are taken for one another
 NOTHING = 0.005  # share of steps at a position where nothing is accepted any more
-SOMETHING = 0.02
-DRAFT_LENGTH = 0.02
-THINKS = 0.9
-CAPPED, LONG_ENOUGH = 0.95, 1024
-DICE, STEPS_EACH, REQUESTS = 1.5, 50, 20
-AT_FIRST = 0.6
+SOMETHING = 0.02  # the same where something is, at the position before and in the golden
+DRAFT_LENGTH = 0.02  # by how much of N the drafts of a step may differ from it
+CAPPED, LONG_ENOUGH = 0.95, 1024  # share of outputs that never end, asked from so many tokens on
+# Real requests differ by several times what dice would; asked of so many requests, and steps each.
+DICE, REQUESTS, STEPS_EACH = 1.5, 20, 50
+AT_FIRST = 0.6  # share of the loss that makes it the first position's
 TEMPLATE_MARKS = re.compile(r"<\|[a-z_]+\|>|\[/?INST\]|<(?:start|end)_of_turn>")
 
 
@@ -57,9 +58,8 @@ def wrong_n(case: Case) -> Evidence:
     if cut := _cut_off_at(case):
         yield LIKELY, f"nothing is accepted from position {cut + 1} on, as with N={cut}"
     for other in case.curve:
-        length = other.key["num_speculative_tokens"]
-        if length != n and case.is_near(other.acceptance_length, NEAR):
-            yield POSSIBLE, f"the AL is that of N={length}, {other.acceptance_length:.2f}"
+        if other.n != n and case.is_near(other.acceptance_length, NEAR):
+            yield POSSIBLE, f"the AL is that of N={other.n}, {other.acceptance_length:.2f}"
 
 
 def _cut_off_at(case: Case) -> int | None:
@@ -76,7 +76,7 @@ def _cut_off_at(case: Case) -> int | None:
 def wrong_thinking(case: Case) -> Evidence:
     mode, total = case.record["thinking_mode"], len(case.answers)
     thought = sum(map(outputs.reasons, case.answers))
-    if mode == "on" and total and not thought >= THINKS * total:
+    if mode == "on" and total and not thought >= MIN_THINKING_SHARE * total:
         yield (LIKELY if thought else SHOWN), f"{thought} of {total} outputs reason, all should"
     if mode == "off" and thought:
         yield SHOWN, f"{thought} of {total} outputs reason, none should"
@@ -84,7 +84,7 @@ def wrong_thinking(case: Case) -> Evidence:
         yield LIKELY, told
     for other in case.other_mode:
         if case.is_near(other.acceptance_length, NEAR):
-            usual = f"{other.key['thinking']}, {other.acceptance_length:.2f}"
+            usual = f"{other.thinking}, {other.acceptance_length:.2f}"
             yield POSSIBLE, f"the AL is that of thinking {usual}"
 
 

@@ -43,6 +43,19 @@ class Order:
         }
 
 
+def read(path: Path) -> Json:
+    """What became of a collection.
+
+    Raises:
+        UsageError: the file can't be used.
+    """
+    try:
+        data: Json = records.read_json(path, "collection")
+    except NotMeasured as error:
+        raise UsageError(f"{error}: mend it, or take a new folder") from error
+    return data
+
+
 class Ledger:
     """The file, read and written whole; nothing in it is believed without its record."""
 
@@ -67,9 +80,7 @@ class Ledger:
         }
 
     def _read(self) -> Json:
-        data: Json = records.read_json(self.path)
-        if problem := records.schema_problem(data, "collection"):
-            raise UsageError(f"{self.path}: {problem} (schema collection)")
+        data = read(self.path)
         new = self._new()
         names = ("collection", "hardware", "model_revision")
         differs = [name for name in names if data[name] != new[name]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from utils.golden import registry
 from utils.golden.registry import Golden
 from utils.records import Json
 
-N = "num_speculative_tokens"
 DIP = 0.02
 MIN_RUNS = 2
 
@@ -34,14 +32,8 @@ def warnings(files: Sequence[Path], goldens: Sequence[Golden]) -> list[str]:
 
 def curves(goldens: Sequence[Golden]) -> Iterator[list[Golden]]:
     """Goldens that differ in N alone, N rising."""
-
-    def curve(golden: Golden) -> tuple[str, str]:
-        return golden.file, replace(golden, key={**golden.key, N: 0}).identity
-
-    def order(golden: Golden) -> tuple[tuple[str, str], int]:
-        return curve(golden), golden.key[N]
-
-    for _, group in groupby(sorted(goldens, key=order), key=curve):
+    ordered = sorted(goldens, key=lambda golden: (golden.curve, golden.n))
+    for _, group in groupby(ordered, key=lambda golden: golden.curve):
         yield list(group)
 
 
@@ -57,7 +49,7 @@ def _dips(goldens: Sequence[Golden]) -> Iterator[str]:
         for shorter, longer in pairwise(curve):
             fall = 1 - longer.acceptance_length / shorter.acceptance_length
             if fall > DIP:
-                yield f"{longer}: {fall:.1%} below N={shorter.key[N]}"
+                yield f"{longer}: {fall:.1%} below N={shorter.n}"
 
 
 def _unsaid(files: Sequence[Path]) -> Iterator[str]:
@@ -90,7 +82,7 @@ def _other_sampling(goldens: Sequence[Golden]) -> Iterator[str]:
     """What models.yaml sends now can't match a golden that was sampled otherwise."""
     for curve in curves(goldens):
         first = curve[0]
-        mode = models.load(first.prefix).mode(first.key["thinking"])
+        mode = models.load(first.prefix).mode(first.thinking)
         for name, value in first.key.items():
             kind, _, field = name.partition(".")
             if kind == "sampling" and mode.sampling.get(field) != value:

@@ -83,6 +83,8 @@ def differences(record: Json, golden: Golden) -> dict[str, str]:
         for name in names
         if name != "model" and _plain(name, golden.key.get(name)) != _plain(name, key.get(name))
     }
+    if golden.key["dataset"] == SPEED_BENCH and record.get("workload", {}).get("proxy"):
+        found.setdefault("dataset", f"golden is of {SPEED_BENCH}, the record of a proxy for it")
     served = revision(record.get("server", {}).get("argv"))
     if None not in (golden.revision, served) and golden.revision != served:
         found["model_revision"] = f"golden is of revision {golden.revision}, the record of {served}"
@@ -106,32 +108,35 @@ def key_of(record: Json) -> dict[str, Any]:
     }
     if record[VERSION_KEY] != VERSION:
         return {**key, "dataset": SPEED_BENCH, "sampling.temperature": record.get("temperature")}
-    spoken = record["speculation"]
+    return {**key, **drafter(record["speculation"]), **flat_workload(record["workload"])}
+
+
+def drafter(spoken: Json) -> dict[str, str | None]:
+    """How a record's server speculates, as a golden says it."""
     return {
-        **key,
         "method": spoken["method"],
         "draft_model": spoken["draft_model"] or NO_DRAFT_MODEL,
         "draft_sample_method": spoken["draft_sample_method"] or ENGINE_DEFAULT,
         "rejection_sample_method": spoken["rejection_sample_method"] or ENGINE_DEFAULT,
-        **flat_workload(record["workload"]),
     }
 
 
 def _same_model(record: Json, golden: Golden) -> bool:
     """By the model's name; by the prefix where the name is missing or only a folder of weights."""
-    names = [name for name in (record.get("model"), record.get("model_key")) if name]
-    prefix = record.get("model_prefix")
+    prefix, model = record.get("model_prefix"), record.get("model") or ""
     if record[VERSION_KEY] == VERSION and prefix != golden.prefix:
         return False
     target = {_base(golden.key["model"]), golden.prefix.lower()}
-    if any(_base(name) in target for name in names):
+    if _base(model) in target:
         return True
-    return prefix == golden.prefix and all(name.startswith("/") for name in names)
+    if model and not model.startswith("/"):
+        return False  # version 1 chose its model_key by the prefix, whatever was served
+    key = record.get("model_key")
+    return _base(key) in target if key else prefix == golden.prefix
 
 
 def _steps_away(record: Json, golden: Golden) -> int:
-    n = "num_speculative_tokens"
-    return abs(int(golden.key[n]) - int(record[n]))
+    return abs(golden.n - int(record["num_speculative_tokens"]))
 
 
 def _base(name: str) -> str:

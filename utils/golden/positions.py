@@ -55,12 +55,11 @@ def of_golden(golden: Golden, curve: Sequence[Golden]) -> Profile | None:
     """A golden's own profile, else that which its curve implies; None where neither is known."""
     if golden.profile:
         return Profile(golden.profile)
-    n = golden.key["num_speculative_tokens"]
-    same = (*curve, golden)
-    lengths = {g.key["num_speculative_tokens"]: g.acceptance_length for g in same}
-    if not golden.imported or any(k not in lengths for k in range(1, n + 1)):
+    lengths = {other.n: other.acceptance_length for other in (*curve, golden)}
+    shorter = range(1, golden.n + 1)
+    if not golden.imported or any(n not in lengths for n in shorter):
         return None
-    steps = (1.0, *(lengths[k] for k in range(1, n + 1)))
+    steps = (1.0, *(lengths[n] for n in shorter))
     rises = [max(b - a, 0.0) for a, b in pairwise(steps)]
     return Profile(tuple(accumulate(rises, min)), inferred=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "golden_al"
 TOLERANCES = "tolerances.yaml"
 ENGINE_DEFAULT = "default"
 NO_DRAFT_MODEL = "none"
+DRAFTER = ("method", "draft_model", "draft_sample_method", "rejection_sample_method")
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,23 @@ class Golden:
         """Key and revision as text, whatever order a file gave them in."""
         return json.dumps({**self.key, "model_revision": self.revision}, sort_keys=True)
 
+    @property
+    def n(self) -> int:
+        """Draft length N, tokens."""
+        return int(self.key["num_speculative_tokens"])
+
+    @property
+    def thinking(self) -> str:
+        return str(self.key["thinking"])
+
+    @property
+    def curve(self) -> tuple[str, str]:
+        """Equal for goldens that differ in N alone."""
+        shared = {name: v for name, v in self.key.items() if name != "num_speculative_tokens"}
+        return self.file, json.dumps(shared, sort_keys=True)
+
     def __str__(self) -> str:
-        n = self.key["num_speculative_tokens"]
-        return f"golden_al/{self.file} {self.key['thinking']} N={n}"
+        return f"golden_al/{self.file} {self.thinking} N={self.n}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,16 @@ def load(folder: Path) -> Registry:
         same = seen.setdefault(golden.identity, golden)
         if same is not golden:
             raise UsageError(f"{folder}: {same} and {golden} have the same key; merge their runs")
-    return Registry(goldens, records.read_yaml(folder / TOLERANCES, "tolerances"))
+    return Registry(goldens, _tolerances(folder / TOLERANCES))
+
+
+def _tolerances(path: Path) -> Json:
+    data = records.read_yaml(path, "tolerances")
+    # Beyond these the limits pass what must not pass, and intervals are inside out.
+    for name, below in (("relative_floor", data["must_not_pass"]["value"]), ("error_rate", 0.5)):
+        if not data[name]["value"] < below:
+            raise UsageError(f"{path}: {name} is {data[name]['value']}, want less than {below}")
+    return data
 
 
 def golden_files(folder: Path) -> list[Path]:
@@ -112,8 +137,7 @@ def key_of(data: Json, entry: Json) -> dict[str, Any]:
     """What identifies a golden, flat: sampling fields become sampling.<name>."""
     workload = entry["workload"]
     return {
-        **{name: data[name] for name in ("model", "method", "draft_model")},
-        **{name: data[name] for name in ("draft_sample_method", "rejection_sample_method")},
+        **{name: data[name] for name in ("model", *DRAFTER)},
         "thinking": entry["thinking"],
         "num_speculative_tokens": entry["num_speculative_tokens"],
         **flat_workload(workload),
@@ -136,7 +160,7 @@ def _profile(runs: Sequence[Json]) -> tuple[float, ...]:
     """Acceptance by position, pooled over the runs that say it."""
     known = [run for run in runs if run["per_position"]]
     steps = sum(run["steps"] for run in known)
-    columns = zip(*(run["per_position"] for run in known), strict=True)
+    columns = zip_longest(*(run["per_position"] for run in known), fillvalue=0)
     return tuple(sum(column) / steps for column in columns)
 
 
@@ -151,6 +175,10 @@ def impossible(entry: Json) -> str | None:
             return f"{accepted} accepted in {steps} steps is more than N a step"
         if positions and sum(positions) != accepted:
             return f"{accepted} accepted, but {sum(positions)} over positions"
+        if len(positions) > most:
+            return f"per_position has {len(positions)} positions, N is {most}"
+        if [steps, *positions] != sorted([steps, *positions], reverse=True):
+            return f"{positions} accepted in {steps} steps rises by position"
         totals = [sum(column) for column in zip(*run["rows"], strict=True)] if "rows" in run else []
         if totals not in ([], [accepted, steps]):
             return f"its rows come to {totals}, its totals are {[accepted, steps]}"

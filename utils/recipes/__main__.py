@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif args.command == "doctor":
         from utils.recipes import doctor
 
-        return doctor.command(*_recipes([args.recipe]))
+        return doctor.command(_recipes([args.recipe])[0], args.lenient)
     elif args.command == "compare":
         from utils.recipes import compare
 
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_arguments(commands.add_parser("plan", help="a sweep: its runs and their cost"))
     add = commands.add_parser("doctor", help="is this node fit for a recipe?").add_argument
     add("recipe", type=Path, help="its file; the environment is as for a run")
+    add("--lenient", action="store_true", help="what can't be looked at is no obstacle")
     for name, kind, text in (
         ("compare", "DIR", "result directories of a recipe without and with speculation"),
         ("lossless", "FILE", "their greedy_outputs.json: did speculation change what was said?"),

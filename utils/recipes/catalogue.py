@@ -139,7 +139,7 @@ def load(engine: str, version: str) -> Catalogue:
             f"the options of {engine} {version} are unknown, there are catalogues of {known}:"
             f" python3 -m utils.recipes catalogue --engine {engine} --python <its python>"
         )
-    data = json.loads((FOLDER / f"{engine}-{version}.json").read_text(encoding="utf-8"))
+    data = records.read_json(FOLDER / f"{engine}-{version}.json")
     return Catalogue(engine, version, data["options"])
 
 

@@ -5,17 +5,16 @@ Both result directories are judged anew by the gate; what has no verdict there i
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from utils import records
 from utils.errors import NotMeasured, UsageError
-from utils.evals import validate_scores
+from utils.evals import proportion, validate_scores
 from utils.evals.evidence import PLAN
 from utils.evals.findings import unmeasured
 from utils.recipes import lossless
@@ -33,7 +32,6 @@ SAME_LOAD = ("dataset", "client", "requested")
 OF_SPECULATION = re.compile(r"--spec|-sc\b|--(enable-)?per-request-")
 OF_THE_PLACE = re.compile(r"--port\b")
 SIGNIFICANCE = 0.01
-Z_95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,10 @@ class Side:
     def file(self, verdict: Verdict) -> Json:
         """The result that a verdict is on."""
         return dict(records.read_json(self.directory / verdict.evidence[0]))
+
+
+Result = tuple[float, Json]  # what the gate measured, and the file that it did so in
+Compare = Callable[[str, Result, Result], Verdict]
 
 
 def command(base: Path, speculated: Path) -> int:
@@ -68,13 +70,10 @@ def load(directory: Path) -> Side:
         UsageError: it isn't the result directory of a recipe.
     """
     try:
-        plan = records.read_json(directory / PLAN)
-        started = records.read_json(directory / "server_command.json")
+        plan = records.read_json(directory / PLAN, "plan")
+        started = records.read_json(directory / "server_command.json", "server_command")
     except NotMeasured as error:
         raise UsageError(f"{error}; name the result directory of a recipe") from error
-    for data, schema in ((plan, "plan"), (started, "server_command")):
-        if problem := records.schema_problem(data, schema):
-            raise UsageError(f"{directory}: {problem} (schema {schema})")
     found = {verdict.cell: verdict for verdict in validate_scores.validate(directory)}
     return Side(directory, plan, started, found)
 
@@ -152,63 +151,46 @@ def _settings(base: Side, speculated: Side) -> Verdict:
     )
 
 
-def _pair(base: Side, speculated: Side, cell: str, check: str, of_two: Any) -> Verdict:
+def _pair(base: Side, speculated: Side, cell: str, check: str, of_two: Compare) -> Verdict:
     """A verdict on one cell of both; none where either has none of its own."""
-    pair = []
+    pair: list[Result] = []
     for side in (base, speculated):
-        own = side.verdicts.get(cell)
-        if own is None or own.outcome not in (Outcome.PASS, Outcome.FAIL) or own.measured is None:
-            why = f"{own.reason}: {own.detail}" if own else "no result"
-            return unmeasured(cell, check, "not_measured", f"{side.directory}: {why}")
-        pair.append((own, side.file(own)))
-    found: Verdict = of_two(cell, *pair)
-    return found
+        own = side.verdicts[cell]  # the gate has one on every cell of a plan
+        if own.outcome not in (Outcome.PASS, Outcome.FAIL) or own.measured is None:
+            return unmeasured(cell, check, "not_measured", f"{side.directory}: {own.why()}")
+        pair.append((own.measured, side.file(own)))
+    return of_two(cell, *pair)
 
 
-def accuracy(cell: str, base: tuple[Verdict, Json], speculated: tuple[Verdict, Json]) -> Verdict:
+def accuracy(cell: str, base: Result, speculated: Result) -> Verdict:
     """Parity: two shares of correct answers that don't differ significantly."""
-    (one, mine), (other, theirs) = base, speculated
+    (mine, my_file), (theirs, their_file) = base, speculated
     task = cell.partition(" ")[0]
-    sizes = [data["n-samples"][task]["effective"] for data in (mine, theirs)]
-    shares = [_known(one.measured), _known(other.measured)]
-    p_value, half = two_proportions(shares[0], sizes[0], shares[1], sizes[1])
+    sizes = [data["n-samples"][task]["effective"] for data in (my_file, their_file)]
+    both = mine, sizes[0], theirs, sizes[1]
+    p_value, (lower, upper) = proportion.p_value(*both), proportion.difference(*both)
     apart = not p_value >= SIGNIFICANCE
-    difference = shares[1] - shares[0]
     return Verdict(
         Outcome.FAIL if apart else Outcome.PASS,
         cell,
         "accuracy_difference",
-        measured=difference,
+        measured=theirs - mine,
         source=f"two proportions, significant below {SIGNIFICANCE:g}",
         reason="accuracy_differs" if apart else "",
         detail=(
-            f"{shares[0]:.4f} and {shares[1]:.4f} with speculation, p = {p_value:.3g}; 95 % "
-            f"interval of the difference {difference - half:+.3f} to {difference + half:+.3f}"
+            f"{mine:.4f} and {theirs:.4f} with speculation, p = {p_value:.3g}; 95 % "
+            f"interval of the difference {lower:+.3f} to {upper:+.3f}"
         ),
     )
 
 
-def two_proportions(share: float, size: int, other: float, other_size: int) -> tuple[float, float]:
-    """(two-sided p-value of equality, half width of the difference's 95 % interval).
-
-    The pooled z-test, and Wald's interval (Fleiss, Levin and Paik, Statistical Methods for Rates
-    and Proportions, 3rd edition, section 3.2).
-    """
-    pooled = (share * size + other * other_size) / (size + other_size)
-    spread = math.sqrt(pooled * (1 - pooled) * (1 / size + 1 / other_size))
-    half = Z_95 * math.sqrt(share * (1 - share) / size + other * (1 - other) / other_size)
-    if spread == 0.0:  # all right or all wrong, on both sides
-        return 1.0, half
-    return math.erfc(abs(share - other) / spread / math.sqrt(2)), half
-
-
-def speed(cell: str, base: tuple[Verdict, Json], speculated: tuple[Verdict, Json]) -> Verdict:
+def speed(cell: str, base: Result, speculated: Result) -> Verdict:
     """Ratio of output tokens a second; latencies beside it."""
     mine, theirs = base[1], speculated[1]
     if other := [name for name in SAME_LOAD if mine.get(name) != theirs.get(name)]:
         text = f"{', '.join(other)} differ: the servers did different work; run both anew"
         return unmeasured(cell, "speed_up", "other_load", text)
-    rates = [_known(data["output_tokens_per_s"]) for data in (mine, theirs)]
+    rates = [data["output_tokens_per_s"] for data in (mine, theirs)]
     latencies = [
         f"{key.removesuffix('_s')} {mine[key]['p50'] * 1e3:.1f} → {theirs[key]['p50'] * 1e3:.1f} ms"
         for key in ("ttft_s", "tpot_s", "e2e_s")
@@ -229,15 +211,19 @@ def speed(cell: str, base: tuple[Verdict, Json], speculated: tuple[Verdict, Json
     )
 
 
-def energy(cell: str, base: tuple[Verdict, Json], speculated: tuple[Verdict, Json]) -> Verdict:
+def energy(cell: str, base: Result, speculated: Result) -> Verdict:
     """Ratio of joules per output token."""
-    states = [data.get("gpu", {}).get("state", "not_recorded") for _, data in (base, speculated)]
-    for state, (_, data) in zip(states, (base, speculated), strict=True):
+    gpus = [data.get("gpu", {}) for _, data in (base, speculated)]
+    states = [gpu.get("state", "not_recorded") for gpu in gpus]
+    for state, gpu in zip(states, gpus, strict=True):
         if state != "complete":
-            why = data.get("gpu", {}).get("reason") or "run the serving benchmark of today"
+            why = gpu.get("reason") or "run the serving benchmark of today"
             text = f"GPU power is {states[0]} and {states[1]} with speculation: {why}"
             return unmeasured(cell, "energy_ratio", state, text)
-    joules = [_known(data["gpu"]["energy_per_output_token_j"]) for _, data in (base, speculated)]
+    joules = [gpu.get("energy_per_output_token_j") for gpu in gpus]
+    if any(one is None or not one > 0 for one in joules):
+        text = f"{joules[0]} and {joules[1]} J per output token: see the driver's power readings"
+        return unmeasured(cell, "energy_ratio", "no_energy", text)
     return Verdict(
         Outcome.PASS,
         cell,
@@ -245,9 +231,3 @@ def energy(cell: str, base: tuple[Verdict, Json], speculated: tuple[Verdict, Jso
         measured=joules[1] / joules[0],
         detail=f"{joules[0]:.3f} → {joules[1]:.3f} J per output token",
     )
-
-
-def _known(value: float | None) -> float:
-    if value is None:
-        raise NotMeasured("a result without its number passed the gate")
-    return value

@@ -16,7 +16,7 @@ from pathlib import Path
 from utils import errors, models
 from utils.errors import NotMeasured, UsageError
 from utils.evals.prompt_files import PROXY_CONFIG, prepared_path, read_prompts
-from utils.recipes import model_folder, settings
+from utils.recipes import model_folder, settings, surroundings
 from utils.recipes.settings import Settings
 from utils.serving import launch, nvidia_smi
 
@@ -47,12 +47,15 @@ class Finding:
 Look = Callable[[Settings], Iterator[Finding]]
 
 
-def command(recipe: Path) -> int:
-    """Print every finding; 2 with a problem, else 3 where something couldn't be looked at."""
+def command(recipe: Path, lenient: bool) -> int:
+    """Print every finding; 2 with a problem, else 3 where something couldn't be looked at.
+
+    lenient: that is no obstacle. So 3 is left to a crash, after which nobody should go on.
+    """
     found = list(examine(settings.load(recipe, os.environ)))
     print("\n".join(map(str, found)))
-    states = {finding.state for finding in found}
-    return STATUS[next(state for state in (PROBLEM, UNKNOWN, OK) if state in states)]
+    states = {finding.state for finding in found} - ({UNKNOWN} if lenient else set())
+    return STATUS[next((state for state in (PROBLEM, UNKNOWN) if state in states), OK)]
 
 
 def examine(asked: Settings) -> Iterator[Finding]:
@@ -162,6 +165,11 @@ def image(asked: Settings) -> Iterator[Finding]:
 
 def model(asked: Settings) -> Iterator[Finding]:
     folder = Path(asked["MODEL_PATH"])
+    try:
+        surroundings.check_weights(str(folder))
+    except UsageError as error:
+        yield Finding(PROBLEM, "model", str(error))
+        return
     if not folder.is_dir():
         text = f"MODEL_PATH {folder} is no folder here, so the engine would download it"
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):

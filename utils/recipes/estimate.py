@@ -46,8 +46,8 @@ def read(folder: Path) -> list[Past]:
 def _past(folder: Path) -> Past:
     if lack := resume.unmeasured(folder):
         raise NotMeasured(lack)
-    plan: Json = records.read_json(folder / PLAN)
-    command = records.read_json(folder / "server_command.json")
+    plan: Json = records.read_json(folder / PLAN, "plan")
+    command = records.read_json(folder / "server_command.json", "server_command")
     ends = [time for path in folder.glob("*.json") if (time := _finished(path)) is not None]
     if not ends:
         raise NotMeasured("no file says when it ended")
@@ -60,7 +60,8 @@ def _past(folder: Path) -> Past:
 def _finished(path: Path) -> float | None:
     data = records.read_json(path)
     said = data.get("run", data) if isinstance(data, dict) else {}
-    return records.parse_time(said["finished"]) if said.get("finished") else None
+    finished = said.get("finished") if isinstance(said, dict) else None
+    return records.parse_time(finished) if isinstance(finished, str) else None
 
 
 def estimate(cell: Cell, past: list[Past], known: Json) -> Json:

@@ -79,9 +79,10 @@ def read(path: Path) -> Json:
     Raises:
         NotMeasured: unreadable, or of another shape.
     """
-    data: Json = records.read_json(path)
-    if problem := records.schema_problem(data, "greedy_outputs"):
-        raise NotMeasured(f"{path}: {problem}; record it again", "wrong_shape")
+    try:
+        data: Json = records.read_json(path, "greedy_outputs")
+    except NotMeasured as error:
+        raise NotMeasured(f"{error}; record it again", error.reason) from error
     for output in data["outputs"]:
         if any(margin is not None and margin < -TIE_NATS for margin in output["margins"]):
             text = f"{path}: {output['id']} has tokens that were not the likeliest: not greedy"
@@ -158,6 +159,8 @@ def _comparable(base: Json, speculated: Json) -> None:
     ]
     if differing:
         raise UsageError(f"the outputs were recorded in different ways: {'; '.join(differing)}")
+    if [one["id"] for one in base["outputs"]] != [one["id"] for one in speculated["outputs"]]:
+        raise UsageError("the outputs are of other prompts, or in another order: record both anew")
     if base["spec_decoding"] != NONE or speculated["spec_decoding"] == NONE:
         methods = f"{base['spec_decoding']} and {speculated['spec_decoding']}"
         raise UsageError(f"name the one without speculation first; these have {methods}")

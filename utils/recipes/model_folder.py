@@ -12,7 +12,7 @@ from typing import Any
 from utils import records
 from utils.errors import NotMeasured
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json")
 LARGEST_HEADER = 100 << 20  # the format's own limit
 SHARD = re.compile(r"-\d{5}-of-(?P<of>\d{5})\.safetensors$")

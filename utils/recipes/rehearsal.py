@@ -16,7 +16,7 @@ from pathlib import Path
 
 from utils import models
 from utils.errors import UsageError
-from utils.recipes import names, settings, speculation
+from utils.recipes import names, settings, speculate
 from utils.serving.launch import Command, read_command
 
 STAND_IN = Path(__file__).parent / "rehearse.sh"
@@ -126,5 +126,5 @@ def _read(output: str, speculated: list[list[str]]) -> Command:
     while _BEGIN in words:
         begin, end = words.index(_BEGIN), words.index(_END)
         speculated.append(words[begin + 1 : end])
-        words[begin : end + 1] = speculation.arguments(words[begin + 1 : end])
+        words[begin : end + 1] = speculate.of_words(words[begin + 1 : end]).arguments()
     return read_command(words)

@@ -3,7 +3,7 @@
 # worked out beforehand; what the recipe says to speculate and to serve is handed on as it is.
 case "${2-} ${3-}" in
   "utils.recipes.settings "*) cat "$REHEARSED_SETTINGS" ;;
-  "utils.recipes.speculation "*)
+  "utils.recipes.speculate "*)
     shift 2
     printf '%s\0' '<speculate>' "$@" '</speculate>'
     ;;

@@ -42,12 +42,9 @@ def read(root: Path) -> list[Earlier]:
 
 def _read(path: Path) -> Earlier | None:
     try:
-        plan: Json = records.read_json(path)
+        plan: Json = records.read_json(path, "plan")
     except NotMeasured as error:
         print(f"resume: {error}; its run starts anew", flush=True)
-        return None
-    if problem := records.schema_problem(plan, "plan"):
-        print(f"resume: {path}: {problem}; its run starts anew", flush=True)
         return None
     return Earlier(path.parent, plan, _lacks(path.parent, plan))
 

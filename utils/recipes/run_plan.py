@@ -128,11 +128,9 @@ def adopt(path: Path, wanted: Json) -> Json:
         UsageError: it can't be read, breaks the schema, or asks for something else.
     """
     try:
-        plan: Json = records.read_json(path)
+        plan: Json = records.read_json(path, "plan")
     except NotMeasured as error:
         raise UsageError(f"PLAN_FILE {error}") from error
-    if problem := records.schema_problem(plan, "plan"):
-        raise UsageError(f"PLAN_FILE {path}: {problem} (schema plan)")
     differing = [
         f"{key} {plan[key]!r} there, {wanted[key]!r} here"
         for key in MUST_AGREE

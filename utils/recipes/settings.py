@@ -15,7 +15,7 @@ from typing import Any
 from utils import errors, models
 from utils.errors import UsageError
 from utils.golden import rows
-from utils.recipes import names
+from utils.recipes import names, surroundings
 from utils.recipes.speculation import METHODS
 from utils.serving import slo
 
@@ -201,6 +201,7 @@ def _conflicts(
         given = environment.get(key) or fact
         if given != fact:
             found.append(f"{key} is {given!r}, but the recipe's name says {fact!r}; unset it")
+    found += surroundings.problems(environment, VARIABLES, name)
     folder = Path(values.get("RESULT_DIR", "/tmp")).absolute()
     if folder.is_relative_to("/workspace") and not folder.is_dir():
         found.append(f"RESULT_DIR {folder} would be a new folder under /workspace; take /tmp")
@@ -222,7 +223,7 @@ def _defaults(
         "EVAL_ONLY": False,
         "EVAL_CONCURRENT_REQUESTS": (max(conc),),
         "THINKING": model.golden_thinking,
-        "SPEEDBENCH_DIR": "/tmp/speed_bench_data",
+        "SPEEDBENCH_DIR": str(models.PROMPTS_DIR),
         "RESULT_DIR": DRY_RESULT_DIR if values.get("DRY_RUN") == "1" else "",
         "RESULT_FILENAME": f"serving_{name.file_name[:-3]}_isl{isl}_osl{osl}{point}",
         "PORT": 8888,
@@ -245,11 +246,23 @@ def create_result_dir(given: str) -> Path:
     """The folder of the results, new in /tmp unless given."""
     if not given:
         return Path(tempfile.mkdtemp(prefix="specgate.", dir="/tmp"))
+    folder = make_folder(given, "RESULT_DIR")
+    surroundings.check_unused(folder)
+    return folder
+
+
+def make_folder(given: str, variable: str) -> Path:
+    """The folder that a variable names.
+
+    Raises:
+        UsageError: it can't be made, or not be written.
+    """
     folder = Path(given).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise UsageError(f"RESULT_DIR {folder}: {error.strerror}") from error
+        raise UsageError(f"{variable} {folder}: {error.strerror}") from error
     return folder
 
 
@@ -259,9 +272,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--recipe", type=Path, required=True)
     parser.add_argument("required", nargs="*", help="variables that must not be empty")
     options = parser.parse_args(argv)
+    dry = os.environ.get("DRY_RUN") == "1"
+    surroundings.check_packages(surroundings.FOR_FACTS if dry else surroundings.PACKAGES)
     settings = load(options.recipe, os.environ, options.required)
     exports = settings.exports()
-    if settings["DRY_RUN"] != "1":
+    if not dry:
+        surroundings.check_packages(surroundings.FOR_EVALS if settings.evals else {})
         exports["RESULT_DIR"] = str(create_result_dir(settings["RESULT_DIR"]))
     sys.stdout.write("".join(f"{key}={value}\0" for key, value in exports.items()))
     return errors.PASS

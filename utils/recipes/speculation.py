@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utils import errors
 from utils.errors import UsageError
 
-METHODS = ("mtp", "eagle", "eagle3", "draft_model", "ngram", "dspark")
-NEEDS_DRAFT = ("eagle", "eagle3", "draft_model")
+METHODS = ("mtp", "eagle", "eagle3", "draft_model", "ngram", "dspark", "dflash")
+NEEDS_DRAFT = ("eagle", "eagle3", "draft_model", "dflash")
 
-_Keys = Mapping[str, type[str] | type[int]]
+_Kind = type[str] | type[int] | type[bool]
+_Keys = Mapping[str, _Kind]
 _VLLM_KEYS: _Keys = {
     "draft_model": str,
     "draft_sample_method": str,
     "rejection_sample_method": str,
     "draft_tensor_parallel_size": int,
+    "parallel_drafting": bool,
     "prompt_lookup_min": int,
     "prompt_lookup_max": int,
     "attention_backend": str,
@@ -98,8 +96,9 @@ def parse(engine: str, method: str, num_tokens: str, pairs: Sequence[str]) -> Sp
     known = _KEYS.get(engine)
     if known is None:
         raise UsageError(f"speculate: no engine {engine!r}; {_near(engine, _KEYS)}")
-    if method not in METHODS:
-        raise UsageError(f"speculate: unknown method {method!r}; {_near(method, METHODS)}")
+    methods = METHODS if engine == "vllm" else tuple(_SGLANG_ALGORITHMS)
+    if method not in methods:
+        raise UsageError(f"speculate: unknown method {method!r}; {_near(method, methods)}")
     keys: dict[str, str | int] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")
@@ -116,7 +115,11 @@ def parse(engine: str, method: str, num_tokens: str, pairs: Sequence[str]) -> Sp
     return Speculation(engine, method, int(_value("N", num_tokens, int)), keys)
 
 
-def _value(name: str, text: str, kind: type[str] | type[int]) -> str | int:
+def _value(name: str, text: str, kind: _Kind) -> str | int:
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise UsageError(f"speculate: {name} is {text!r}, want true or false")
+        return text == "true"
     if kind is int and not (text.isascii() and text.isdigit() and int(text) > 0):
         raise UsageError(f"speculate: {name} is {text!r}, want a whole number above 0")
     if not text or not text.isprintable():
@@ -131,44 +134,3 @@ def _near(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
     from utils import models  # only for the message: keeps the good case quick
 
     return models.near(name, known)
-
-
-def arguments(argv: Sequence[str] | None = None) -> list[str]:
-    """The engine's arguments, from the command line of this module."""
-    return from_words(argv).arguments()
-
-
-def from_words(argv: Sequence[str] | None = None) -> Speculation:
-    """What a recipe said, from the command line of this module.
-
-    Raises:
-        UsageError: as `parse`, or the caller's label says another method.
-    """
-    parser = argparse.ArgumentParser(prog="utils.recipes.speculation", description=__doc__)
-    parser.add_argument("--engine", required=True, help="vllm or sglang")
-    parser.add_argument("--method", required=True)
-    parser.add_argument("--num", required=True, help="draft length N")
-    parser.add_argument("--label", default="", help="SPEC_DECODING as the caller set it")
-    parser.add_argument("keys", nargs="*", metavar="key=value")
-    options = parser.parse_args(argv)
-    found = parse(options.engine, options.method, options.num, options.keys)
-    if options.label not in ("", found.method):
-        raise UsageError(
-            f"SPEC_DECODING is {options.label!r}, but this recipe speculates with {found.method!r};"
-            " unset it, the recipe says which"
-        )
-    return found
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    found, forced = from_words(argv), None
-    if os.environ.get("SYNTHETIC_ACCEPTANCE") == "true":
-        from utils.golden import export  # only a throughput run needs it
-
-        forced = export.of_recipe(found, os.environ).config
-    sys.stdout.write("".join(f"{word}\0" for word in found.arguments(forced)))
-    return errors.PASS
-
-
-if __name__ == "__main__":
-    raise SystemExit(errors.run(main))

@@ -12,7 +12,7 @@ from typing import Any
 from utils import models, records
 from utils.errors import UsageError
 from utils.models import Model
-from utils.recipes import names, rehearsal, run_plan, settings, speculation
+from utils.recipes import names, rehearsal, run_plan, settings, speculate
 from utils.recipes.settings import ROOT, Settings
 from utils.recipes.subject import Subject
 from utils.records import Json
@@ -140,7 +140,7 @@ def _speculated(recipe: Path, environment: Mapping[str, str]) -> list[str]:
         raise UsageError(f"{recipe.stem} with {shown.label}: {shown.error}")
     if not shown.speculated:
         return []
-    said = speculation.from_words(shown.speculated[0])
+    said = speculate.of_words(shown.speculated[0])
     keys = [f"{key}={value}" for key, value in said.keys.items()]
     return [said.method, str(said.num_tokens), *keys]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from utils.errors import NotMeasured, UsageError
 from utils.evals.validate_scores import Options
 from utils.records import Json
 from utils.report import content, past_run
+from utils.report.comparison import key
 
 
 def load(path: Path, options: Options) -> Json:
@@ -59,11 +61,6 @@ def _unfit(past: Json, run: Json) -> str | None:
     return None
 
 
-def key(point: Json) -> str:
-    """What two points must share to be of one cell."""
-    return repr((sorted(point["subject"].items()), point["kind"], point["cell"]))
-
-
 def _stored(path: Path) -> Iterator[Json]:
     """Past runs in a file, in a folder, or in an artifact as GitHub hands it out, a zip."""
     if path.is_dir():
@@ -84,7 +81,7 @@ def _zipped(path: Path) -> Iterator[Json]:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if name.endswith(".json"))
             files = [(f"{path}:{name}", archive.read(name)) for name in names]
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:  # one: encrypted
         raise UsageError(f"{path}: can't be read ({error})") from error
     for name, data in files:
         yield past_run.checked(name, _parsed(name, data))

@@ -14,6 +14,7 @@ from utils.records import Json
 from utils.verdicts import Outcome, Verdict
 
 COLLECTION = "collection"
+HEADS = ("verdict", "cell", "check", "measured", "limits", "source of the limits")
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,17 @@ class Row:
         return f"{self.job}: {self.verdict.cell}" if self.job else self.verdict.cell
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """A row under HEADS, but for the verdict."""
+        return self.name, self.verdict.check, self.measured, self.limits, self.verdict.source or "—"
+
+    @property
     def measured(self) -> str:
         return "—" if self.verdict.measured is None else f"{self.verdict.measured:.4f}"
 
     @property
     def limits(self) -> str:
         return self.verdict.limits() or "—"
-
-    @property
-    def source(self) -> str:
-        return self.verdict.source or "—"
 
     @property
     def why(self) -> str:

@@ -13,13 +13,19 @@ from utils import errors
 from utils.acceptance import estimate
 from utils.acceptance.estimate import CONFIDENCE
 from utils.errors import UsageError
+from utils.evals import proportion
 from utils.golden import interval
 from utils.records import Json
-from utils.report import baseline, measurements, proportion
+from utils.report import measurements
 
 # With fewer the interval says nothing that a reader could use.
 LEAST_PAIRS = 5
 LEAST_RUNS = 3
+UNKNOWN_NOISE = {
+    "al": f"fewer than {LEAST_PAIRS} requests tell no noise",
+    "score": "a number of documents is missing",
+    "serving": f"fewer than {LEAST_RUNS} runs tell no noise",
+}
 SHOWN = 5
 HEADS = ("change", "cell", "metric", "before", "after", "by", "noise", "what else differs")
 
@@ -95,8 +101,8 @@ def compare(past: Sequence[Json], after: Json) -> Comparison:
         UsageError: they share no cell, or a cell of both was measured in another way.
     """
     before = past[0]
-    old = {baseline.key(point): point for point in before["points"]}
-    new = {baseline.key(point): point for point in after["points"]}
+    old = {key(point): point for point in before["points"]}
+    new = {key(point): point for point in after["points"]}
     shared = [name for name in old if name in new]
     if not shared:
         raise UsageError(f"not comparable, no cell is in both: {_nearest(before, after)}")
@@ -114,13 +120,18 @@ def compare(past: Sequence[Json], after: Json) -> Comparison:
     )
 
 
+def key(point: Json) -> str:
+    """What two points must share to be of one cell."""
+    return repr((sorted(point["subject"].items()), point["kind"], point["cell"]))
+
+
 def _history(past: Sequence[Json], name: str, like: Json) -> list[float]:
     """Values of one cell, measured in one way, in all past runs."""
     return [
         point["value"]
         for run in past
         for point in run["points"]
-        if baseline.key(point) == name and point["protocol"] == like["protocol"]
+        if key(point) == name and point["protocol"] == like["protocol"]
         if point["value"] is not None
     ]
 
@@ -139,6 +150,9 @@ def _nearest(before: Json, after: Json) -> str:
 
 
 def _protocols(before: Json, after: Json) -> str:
+    """In what the ways of measuring differ; empty where one side has nothing to compare."""
+    if before["value"] is None or after["value"] is None:
+        return ""
     told = _differences(before["protocol"], after["protocol"])
     return f"{_name(after)}: {', '.join(told)}" if told else ""
 
@@ -195,12 +209,16 @@ def _interval(
     if before["kind"] == "score" and before["samples"] and after["samples"]:
         sides = before["value"], before["samples"], after["value"], after["samples"]
         return proportion.difference(*sides), f"Newcombe, {after['samples']} documents"
-    shift = _shift(before, after) if before["kind"] == "al" else _spread(before, after, history)
+    shift = None
+    if before["kind"] == "al":
+        shift = _shift(before, after)
+    elif before["kind"] == "serving":
+        shift = _spread(before, after, history)
     if shift:
         half = shift.reach(0.5 + CONFIDENCE / 2)
         ends = math.expm1(shift.estimate - half), math.expm1(shift.estimate + half)
         return ends, shift.rule
-    return None, f"fewer than {LEAST_RUNS} runs tell no noise"
+    return None, UNKNOWN_NOISE[before["kind"]]
 
 
 def _shift(before: Json, after: Json) -> interval.Shift | None:
@@ -212,25 +230,19 @@ def _shift(before: Json, after: Json) -> interval.Shift | None:
     se_old, se_new = map(estimate.clustered_standard_error, (old, new))
     if se_old is None or se_new is None or min(len(old), len(new)) < LEAST_PAIRS:
         return None
-    return interval.Shift(
-        measured=after["value"],
-        reference=before["value"],
-        estimate=math.log(after["value"] / before["value"]),
-        standard_error=math.hypot(se_old / before["value"], se_new / after["value"]),
-        degrees=min(len(old), len(new)) - 1,
-        rule="by the standard errors of both, clustered by request",
-    )
+    error = math.hypot(se_old / before["value"], se_new / after["value"])
+    rule = "by the standard errors of both, clustered by request"
+    return _of_values(before, after, error, min(len(old), len(new)) - 1, rule)
 
 
 def _spread(before: Json, after: Json, history: Sequence[float]) -> interval.Shift | None:
     """By how much past runs differ: two single runs differ by √2 of that."""
-    if before["kind"] == "score" or len(history) < LEAST_RUNS:
+    if len(history) < LEAST_RUNS:
         return None
-    return interval.Shift(
-        measured=after["value"],
-        reference=before["value"],
-        estimate=math.log(after["value"] / before["value"]),
-        standard_error=math.sqrt(2) * stdev(map(math.log, history)),
-        degrees=len(history) - 1,
-        rule=f"spread of {len(history)} past runs",
-    )
+    error, runs = math.sqrt(2) * stdev(map(math.log, history)), len(history)
+    return _of_values(before, after, error, runs - 1, f"spread of {runs} past runs")
+
+
+def _of_values(before: Json, after: Json, error: float, degrees: int, rule: str) -> interval.Shift:
+    new, old = after["value"], before["value"]
+    return interval.Shift(new, old, math.log(new / old), error, degrees, rule)

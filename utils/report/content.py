@@ -24,6 +24,7 @@ from utils.verdicts import Outcome, exit_status
 if TYPE_CHECKING:
     from utils.report.comparison import Comparison
 
+POSITIONS = ("cell", "draft position", "accepted / steps", "given the one before")
 HEADLINE = {
     0: "PASS: every check passed",
     1: "FAIL: a measured value failed its gate",
@@ -70,7 +71,7 @@ class Report:
 
     @property
     def positions(self) -> list[tuple[str, str, str, str]]:
-        """Cell, draft position, share of steps accepted there, share given the position before."""
+        """Rows under POSITIONS."""
         return [
             (length.name, str(position), four(share), four(given))
             for length in self.lengths

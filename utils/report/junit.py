@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree
 
-from utils.verdicts import Outcome, Verdict
+from utils.verdicts import Outcome, Verdict, one_line
 
-# XML 1.0 can't hold these, not even escaped; a model's answer can.
-UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SUITE = "specgate"
 
 
@@ -17,7 +14,7 @@ def render(suites: Mapping[str, Iterable[Verdict]]) -> str:
     """A document; what failed its gate is a failure, what has no verdict an error."""
     root = ElementTree.Element("testsuites", name=SUITE)
     for name, verdicts in suites.items():
-        suite = ElementTree.SubElement(root, "testsuite", name=name or SUITE)
+        suite = ElementTree.SubElement(root, "testsuite", name=one_line(name) or SUITE)
         for verdict in verdicts:
             _case(suite, verdict)
         _count(suite, suite)
@@ -28,20 +25,16 @@ def render(suites: Mapping[str, Iterable[Verdict]]) -> str:
 
 
 def _case(suite: ElementTree.Element, verdict: Verdict) -> None:
+    # XML can't hold what one_line escapes; a model's answer can.
     case = ElementTree.SubElement(
-        suite, "testcase", classname=_writable(verdict.cell), name=_writable(verdict.check)
+        suite, "testcase", classname=one_line(verdict.cell), name=one_line(verdict.check)
     )
     if verdict.outcome is Outcome.PASS:
         return
     kind = "failure" if verdict.outcome is Outcome.FAIL else "error"
-    line = _writable(verdict.line())
-    ElementTree.SubElement(case, kind, message=line, type=_writable(verdict.reason))
+    ElementTree.SubElement(case, kind, message=verdict.line(), type=one_line(verdict.reason))
 
 
 def _count(element: ElementTree.Element, below: ElementTree.Element) -> None:
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(1 for _ in below.iter(tag))))
-
-
-def _writable(text: str) -> str:
-    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)

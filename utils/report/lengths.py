@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from utils.errors import HarnessError, NotMeasured
 from utils.evals import al_record
-from utils.golden import gate, match
+from utils.golden import cell_test, gate, match
 from utils.golden.registry import Registry
 from utils.records import Json
 from utils.report.board import Row
@@ -30,24 +30,12 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A look at a measurement that could stop early, as its record tells: shift from the golden.
-
-    log_ratio, standard_error: None where there was too little to compare.
-    """
-
-    prompts: int
-    log_ratio: float | None
-    standard_error: float | None
-    outcome: str
-
-
-@dataclass(frozen=True)
 class Length:
     """One AL record. family: what its curve over N is of. bands: of the goldens for every N.
 
     judged: the gate takes its AL for measured, golden or not. protocol: how it was measured, equal
-    in all that may be compared. provenance: on what.
+    in all that may be compared. provenance: on what. looks: as a record that could stop early tells
+    them.
 
     The rest as in acceptance.estimate.Estimate, None and empty where the record has no figures;
     rows are (accepted, steps), one a request; exact when there is one for every prompt and they
@@ -73,7 +61,7 @@ class Length:
     conditional: tuple[float | None, ...] = ()
     rows: tuple[tuple[int, int], ...] = ()
     rows_are_exact: bool = False
-    looks: tuple[Look, ...] = ()
+    looks: tuple[Json, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -104,7 +92,7 @@ def read(job: str, file: str, record: Json, rows: Sequence[Row], goldens: Regist
         judged=bool(verdicts) and verdicts[0].verdict.measured is not None,
         protocol={name: text(value) for name, value in match.key_of(record).items()},
         provenance=_provenance(record),
-        looks=tuple(_looks(record)),
+        looks=tuple(record.get("early", {}).get("looks", ())),
     )
     if record[al_record.VERSION_KEY] != al_record.VERSION:
         return _version_1(length, record)
@@ -131,11 +119,6 @@ def _family(record: Json) -> str:
     return ", ".join(str(word) for word in words if word)
 
 
-def _looks(record: Json) -> Iterator[Look]:
-    for look in record.get("early", {}).get("looks", ()):
-        yield Look(look["prompts"], look["log_ratio"], look["standard_error"], look["outcome"])
-
-
 def _provenance(record: Json) -> dict[str, str]:
     server = record.get("server", {})
     said = {name: server.get(name) for name in ("engine_version", "image")}
@@ -151,7 +134,7 @@ def _bands(record: Json, goldens: Registry) -> Iterator[Band]:
         except NotMeasured:
             continue  # no golden for this N
         reference = golden.acceptance_length
-        allowed = gate.limits(reference, goldens.tolerances)
+        allowed = cell_test.limits(reference, goldens.tolerances)
         yield Band(n, reference, allowed.lower, allowed.upper, str(golden))
 
 
@@ -169,8 +152,6 @@ def _recomputed(length: Length, record: Json) -> Length:
         _, _, derived = al_record.rederive(record)
     except HarnessError:
         return replace(length, notes=tuple(_notes(record, ())))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return length  # as in the gate: raw comes from outside, and the verdict says what broke
     found = derived.estimate
     return replace(
         length,

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from utils.report import board
 from utils.report.comparison import HEADS
-from utils.report.content import Report, four
+from utils.report.content import POSITIONS, Report, four
 from utils.report.measurements import Speed
-from utils.verdicts import Outcome
+from utils.verdicts import Outcome, one_line
 
 # GitHub drops a step's whole summary above 1,024 KiB, and refuses a comment of more than 65,536
 # characters.
@@ -54,14 +55,7 @@ def _verdicts(report: Report) -> Iterator[Part]:
             f"- {MARK[row.outcome]} **{escape(row.name)}** {escape(row.why)}" for row in report.red
         ]
         yield Part("", lines)
-    heads = ("verdict", "cell", "check", "measured", "limits", "source of the limits")
-    yield _table(
-        heads,
-        (
-            (MARK[row.outcome], row.name, row.verdict.check, row.measured, row.limits, row.source)
-            for row in report.rows
-        ),
-    )
+    yield _table(board.HEADS, ((MARK[row.outcome], *row.texts) for row in report.rows))
 
 
 def _comparison(report: Report) -> Iterator[Part]:
@@ -81,7 +75,7 @@ def _more(report: Report) -> Iterator[Part]:
         yield Part("### Replaced by later results\n\n", list(lines))
     if shares := report.positions:
         yield Part("### Acceptance by position")
-        yield _table(("cell", "draft position", "accepted / steps", "given the one before"), shares)
+        yield _table(POSITIONS, shares)
     if report.speeds:
         yield Part("### Speed")
         heads = ("cell", "tokens/s", "TTFT p50, s", "TPOT p50, s", "J per token")
@@ -130,6 +124,6 @@ def _fitted(parts: Iterable[Part], limit: int) -> str:
 
 def escape(text: str) -> str:
     """One line of text as Markdown shows it: no tag, link, mark or mention comes of it."""
-    line = SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+    line = SPECIAL.sub(r"\\\g<0>", one_line(" ".join(text.split())))
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return line.replace("@", "@&#8203;")  # a space of no width: nobody is mentioned

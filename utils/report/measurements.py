@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utils.evals import score_files
+from utils.evals import proportion, score_files
 from utils.evals.score_files import ScoreFile
 from utils.evals.throughput_files import Serving, cell_name
 from utils.records import Json
-from utils.report import proportion
 from utils.report.board import Row
 from utils.report.provenance import text
 from utils.verdicts import Outcome
@@ -61,8 +60,9 @@ def score(job: str, row: Row, files: dict[str, ScoreFile]) -> Score | None:
         return None
     task = verdict.cell.partition(" conc=")[0]
     counts = file.counts.get(task) if isinstance(file.counts, dict) else None
-    samples = counts.get("effective") if isinstance(counts, dict) else None
-    lower = upper = None
+    samples = lower = upper = None
+    if verdict.measured is not None and isinstance(counts, dict):
+        samples = counts.get("effective")
     if verdict.measured is not None and samples:
         lower, upper = proportion.wilson(verdict.measured, samples)
     return Score(

@@ -121,9 +121,9 @@ def requests(length: Length) -> str | None:
 def path(length: Length) -> str | None:
     """An early decision: the shift from the golden at every look, two standard errors about it."""
     looks = [
-        (look.prompts, look.log_ratio, look.standard_error)
+        (look["prompts"], look["log_ratio"], look["standard_error"])
         for look in length.looks
-        if look.log_ratio is not None and look.standard_error is not None
+        if None not in (look["log_ratio"], look["standard_error"])
     ]
     if not looks:
         return None

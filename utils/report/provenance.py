@@ -45,10 +45,8 @@ def _of_record(record: Json) -> Iterator[Fact]:
 
 def _command(folder: Path) -> Iterator[Fact]:
     try:
-        command = records.read_json(folder / SERVER_COMMAND)
+        command = records.read_json(folder / SERVER_COMMAND, "server_command")
     except NotMeasured:
-        return
-    if records.schema_problem(command, "server_command"):
         return
     for name in ("engine_version", "image"):
         if command.get(name) is not None:

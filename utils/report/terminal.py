@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from utils.report import board
 from utils.report.comparison import HEADS, Comparison
-from utils.report.content import Report
-from utils.verdicts import Outcome
+from utils.report.content import POSITIONS, Report
+from utils.verdicts import Outcome, one_line
 
 COLOUR = {
     Outcome.PASS: "green",
@@ -20,28 +21,28 @@ COLOUR = {
 
 def show(report: Report, console: Console) -> None:
     """Print the verdicts, then what explains them; what matters most comes last, at the prompt."""
-    table = Table("verdict", "cell", "check", "measured", "limits", "source of the limits")
+    table = Table(*board.HEADS)
     for row in reversed(report.rows):
         colour = COLOUR[row.outcome]
-        told = (row.name, row.verdict.check, row.measured, row.limits, row.source)
         table.add_row(
-            f"[{colour}]{row.outcome.value.upper()}[/]", *(escape(plain(text)) for text in told)
+            f"[{colour}]{row.outcome.value.upper()}[/]",
+            *(escape(one_line(text)) for text in row.texts),
         )
     console.print(table)
-    shares = Table("cell", "draft position", "accepted / steps", "given the one before")
+    shares = Table(*POSITIONS)
     for texts in report.positions:
-        shares.add_row(*(escape(plain(text)) for text in texts))
+        shares.add_row(*(escape(one_line(text)) for text in texts))
     if shares.row_count:
         console.print(shares)
     for note in report.notes:
-        console.print(escape(plain(note)))
+        console.print(escape(one_line(note)))
     if report.comparison:
         changes(report.comparison, console)
     if report.not_compared:
-        console.print(f"not compared: {plain(report.not_compared)}", markup=False)
+        console.print(f"not compared: {one_line(report.not_compared)}", markup=False)
     for row in reversed(report.red):
         console.print(
-            f"[{COLOUR[row.outcome]}]{escape(plain(row.name))}[/] {escape(plain(row.why))}"
+            f"[{COLOUR[row.outcome]}]{escape(one_line(row.name))}[/] {escape(one_line(row.why))}"
         )
     console.print(f"{report.headline} ({report.summary})", style="bold", markup=False)
 
@@ -50,12 +51,7 @@ def changes(found: Comparison, console: Console) -> None:
     """Print what changed since a baseline, the worst last."""
     table = Table(*HEADS)
     for c in reversed(found.changes):
-        table.add_row(*(escape(plain(text)) for text in c.texts()))
+        table.add_row(*(escape(one_line(text)) for text in c.texts()))
     console.print(table)
     for name in found.added:
-        console.print(f"not in the baseline: {plain(name)}", markup=False)
-
-
-def plain(text: str) -> str:
-    """Without characters that a terminal would obey."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+        console.print(f"not in the baseline: {one_line(name)}", markup=False)

@@ -32,7 +32,7 @@ PHASES = {
     "": Reason("allocation_failed", "nothing was allocated"),
     "image": Reason("image_import_failed", "the image could not be had"),
     "starting": Reason("step_not_started", "the step never ran"),
-    "doctor": Reason("node_unfit", "the node isn't fit for the recipe: the findings are above"),
+    "doctor": Reason("node_unfit", "the node wasn't found fit for the recipe: see the lines above"),
     "running": Reason("step_lost", "the step was gone before it could say its status"),
 }
 
@@ -153,12 +153,14 @@ def conclude(launch: Launch, started: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
-    cut = given.index("--")
+    cut = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(prog="utils.runners.job", description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True, help="removed in the end")
     parser.add_argument("--result-dir", type=Path, required=True)
     parser.add_argument("--slurm", metavar="NAME", help="the job's name; else it is docker")
     options = parser.parse_args(given[:cut])
+    if not given[cut + 1 :]:
+        parser.error("name the command after --")
     run_dir = options.run_dir
     facility = Slurm(options.slurm, run_dir) if options.slurm else Docker(run_dir)
     launch = Launch(run_dir, options.result_dir, facility)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import TracebackType
 
 DRAIN_S = 1.0  # after the child's end: somebody else may hold its pipe open
 
@@ -22,12 +21,7 @@ class Copier:
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.join(DRAIN_S)
 
     def _copy(self) -> None:

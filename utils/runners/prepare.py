@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from utils.runners import images
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_PATHS = ROOT / "runners" / "model_paths.yaml"
 NO_CONTAINER = "none"
+CONTAINERS = ("pyxis", "docker", NO_CONTAINER)
 ANY_HARDWARE = "cpu"  # recipes that run on every node
 DRY_RUN_DIR = "/tmp/specgate-launch.DRY_RUN"
 # Beside settings.VARIABLES, what may leave the launcher: all else of its environment stays behind.
@@ -92,14 +94,29 @@ def write_run_env(path: Path, environment: Mapping[str, str]) -> None:
         file.writelines(f"{key}={shlex.quote(text)}\n" for key, text in environment.items())
 
 
+def readable(environment: Mapping[str, str]) -> list[str]:
+    """What the step reads beside its run's own folders."""
+    named = ("MODEL_PATH", "SPEEDBENCH_DIR", "HF_HUB_CACHE", "PLAN_FILE")
+    given = [environment.get(key, "") for key in named]
+    return list(dict.fromkeys([str(ROOT), *(path for path in given if path.startswith("/"))]))
+
+
 def mounts(environment: Mapping[str, str], run_dir: str) -> list[str]:
     """SOURCE:TARGET[:ro], the same path on both sides; only the two folders of the run are ours."""
-    readable = {str(ROOT): None}
-    for key in ("MODEL_PATH", "SPEEDBENCH_DIR", "HF_HUB_CACHE", "PLAN_FILE"):
-        if environment.get(key, "").startswith("/"):
-            readable[environment[key]] = None
     writable = (run_dir, environment["RESULT_DIR"])
-    return [f"{path}:{path}:ro" for path in readable] + [f"{path}:{path}" for path in writable]
+    found = [f"{path}:{path}:ro" for path in readable(environment)]
+    return found + [f"{path}:{path}" for path in writable]
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """That no path has what takes the words of a list of mounts apart.
+
+    Raises:
+        UsageError: one has.
+    """
+    for path in paths:
+        if re.search(r"[,:\s]", path):
+            raise UsageError(f"{path!r} can't be mounted: no comma, colon or blank, please")
 
 
 def check_runs_dir(folder: str) -> None:
@@ -119,6 +136,10 @@ def prepare(recipe: Path, cluster: Cluster, given: Mapping[str, str]) -> list[st
         UsageError: anything that the launch was asked for can't be.
     """
     image = given.get("IMAGE", "")
+    if cluster.container not in CONTAINERS:
+        raise UsageError(
+            f"CONTAINER is {cluster.container!r}: {models.near(cluster.container, CONTAINERS)}"
+        )
     check_runs_dir(cluster.runs_dir)
     if not image and cluster.container != NO_CONTAINER:
         raise UsageError(f"set IMAGE, the container image that {cluster.container} runs")
@@ -127,12 +148,13 @@ def prepare(recipe: Path, cluster: Cluster, given: Mapping[str, str]) -> list[st
     gpus = check_gpus(asked, cluster)
     python = environment.get("HARNESS_PYTHON") if cluster.container == NO_CONTAINER else None
     handed = handed_over(asked, environment, python or "python3")
+    check_paths([*readable(handed), handed["RESULT_DIR"], cluster.runs_dir])
     run_dir = DRY_RUN_DIR
     if asked["DRY_RUN"] != "1":
-        runs = settings.create_result_dir(cluster.runs_dir)
-        run_dir = tempfile.mkdtemp(prefix="specgate-launch.", dir=runs)
+        runs = settings.make_folder(cluster.runs_dir, "RUNS_DIR")
         results = asked["RESULT_DIR"] or tempfile.mkdtemp(prefix="specgate.", dir=runs)
         handed["RESULT_DIR"] = str(settings.create_result_dir(results))
+        run_dir = tempfile.mkdtemp(prefix="specgate-launch.", dir=runs)
         write_run_env(Path(run_dir) / "run.env", handed)
     words = {
         "run_dir": run_dir,

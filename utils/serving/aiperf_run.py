@@ -21,12 +21,12 @@ from utils.acceptance.client import Answer, Load, Pace, Prompt
 from utils.acceptance.load import KEY_VARIABLE
 from utils.embedded_engine import install
 from utils.errors import NotMeasured, UsageError
+from utils.progress import tail
 from utils.records import Json
 
 # Any rate far above what is served: with one it waits for a free slot, without it spins.
 REQUESTS_PER_S = "10000"
 ROWS, PROMPTS, SUMMARY = "profile_export.jsonl", "prompts.jsonl", "profile_export_aiperf.json"
-TAIL_LINES = 15
 
 
 def run(
@@ -112,20 +112,17 @@ def read_rows(path: Path, done: subprocess.CompletedProcess[str]) -> list[Json]:
     Raises:
         NotMeasured: there are none, or one that can't be read.
     """
+    said = tail(done.stdout)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         rows: list[Json] = [records.parse_json(line) for line in lines]
         rows = [row for row in rows if row["metadata"]["benchmark_phase"] == "profiling"]
         rows.sort(key=lambda row: int(row["metadata"]["request_start_ns"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NotMeasured(f"AIPerf's {path.name} can't be read: {error}\n{tail(done)}") from error
+        raise NotMeasured(f"AIPerf's {path.name} can't be read: {error}\n{said}") from error
     if not rows:
-        raise NotMeasured(f"AIPerf ended with {done.returncode} and sent nothing\n{tail(done)}")
+        raise NotMeasured(f"AIPerf ended with {done.returncode} and sent nothing\n{said}")
     return rows
-
-
-def tail(done: subprocess.CompletedProcess[str]) -> str:
-    return "\n".join(f"  | {line}" for line in done.stdout.splitlines()[-TAIL_LINES:])
 
 
 def to_answer(row: Json) -> Answer:

@@ -24,7 +24,7 @@ from utils.acceptance import client, engines
 from utils.acceptance.client import Answer, Load, Pace, Prompt
 from utils.acceptance.preflight import Target
 from utils.errors import NotMeasured, UsageError
-from utils.evals.speedbench import prepared_path, read_prompts
+from utils.evals.prompt_files import prepared_path, read_prompts
 from utils.records import Json
 from utils.serving import accepted, aiperf_run, figures, gpu_monitor, sized_prompts, slo
 from utils.serving.greedy import NONE
@@ -52,7 +52,7 @@ class Bench:
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     model = models.load(args.model_prefix)
-    plan = records.read_json(args.plan) if args.plan else {}
+    plan = records.read_json(args.plan, "plan") if args.plan else {}
     path = prepared_path(args.prompts_dir, model.prompt_set)
     corpus = read_prompts(path, model.prompt_set.category)
     mode = model.mode(args.thinking)
@@ -64,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         chat_template_kwargs=mode.chat_template_kwargs,
         output_len=args.osl,
         concurrency=max(args.concurrency),
-        total_deadline_s=args.deadline_s,
     )
     ranks = plan.get("topology", {}).get("engines", 1)
     engine = engines.load(args.engine)
@@ -102,11 +101,10 @@ def _parser() -> argparse.ArgumentParser:
         "--concurrency", type=int, required=True, nargs="+", help="points of a sweep, each a record"
     )
     add("--prompts-per-slot", type=int, default=PROMPTS_PER_SLOT, help="requests by concurrency")
-    add("--prompts-dir", type=Path, default=Path("/tmp/speed_bench_data"))
+    add("--prompts-dir", type=Path, default=models.prompts_dir())
     add("--client", choices=CLIENTS, default=CLIENTS[0])
     add("--slo", default="", help='a good request: "ttft_s=0.5 tpot_s=0.05 e2e_s=20"')
     add("--tokenizer", help="folder, for aiperf (default: the plan's model_path)")
-    add("--deadline-s", type=float, default=4 * 3600.0)
     add("--plan", type=Path, help="plan.json of the run")
     add("--server-pid", type=int, help="process that runs the engine")
     add("--output", type=Path, required=True, help="one point's record; of several, with _conc<N>")

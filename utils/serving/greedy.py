@@ -18,7 +18,7 @@ from utils.acceptance.engines import Counts, Engine
 from utils.acceptance.preflight import Target
 from utils.acceptance.window import local_session
 from utils.errors import NotMeasured, UsageError
-from utils.evals.speedbench import prepared_path, read_prompts
+from utils.evals.prompt_files import prepared_path, read_prompts
 from utils.records import Json
 from utils.serving import accepted
 
@@ -33,7 +33,7 @@ NONE = "none"
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     model = models.load(args.model_prefix)
-    plan = records.read_json(args.plan) if args.plan else {}
+    plan = records.read_json(args.plan, "plan") if args.plan else {}
     method = args.spec_method or plan.get("spec_decoding")
     if not method:
         raise UsageError("say how the server speculates: --spec-method none, or by which method")
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model-prefix", required=True, help="key in models.yaml")
     add("--thinking", choices=["on", "off"], default="off")
     add("--spec-method", help="how the server speculates, or none (default: by plan)")
-    add("--prompts-dir", type=Path, default=Path("/tmp/speed_bench_data"))
+    add("--prompts-dir", type=Path, default=models.prompts_dir())
     add("--num-prompts", type=int, default=PROMPTS)
     add("--output-len", type=int, default=OUTPUT_LEN, help="maximum new tokens")
     add("--plan", type=Path, help="plan.json of the run")

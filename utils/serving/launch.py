@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utils import errors, records
+from utils import errors, processes, records
 from utils.acceptance.engines import FORCED_ACCEPTANCE
 from utils.errors import UsageError
-from utils.recipes import spelling
-from utils.serving import listeners
+from utils.recipes import spelling, surroundings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,7 +103,7 @@ def check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            found = "; ".join(map(str, listeners.listeners(port))) or error.strerror
+            found = "; ".join(map(str, processes.listeners(port))) or error.strerror
             raise UsageError(
                 f"PORT {port} is in use: {found}; stop it or choose another PORT"
             ) from error
@@ -129,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             " that has the engine"
         )
     check_port(options.port)
+    surroundings.check_weights(os.environ.get("MODEL_PATH", ""))
     record = {
         "schema": "server_command/1",
         "argv": list(command.argv),

@@ -43,6 +43,16 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Device:
+    """A GPU by its number and UUID; its memory in MiB, None where the driver doesn't say."""
+
+    index: str
+    uuid: str
+    free_mib: float | None
+    total_mib: float | None
+
+
+@dataclass(frozen=True)
 class Process:
     """A process that computes on a GPU."""
 
@@ -104,6 +114,19 @@ def uuids(path: str) -> list[str]:
         NotMeasured: nvidia-smi fails.
     """
     return _query(path, "--query-gpu=uuid")
+
+
+def devices(path: str) -> list[Device]:
+    """The GPUs of this machine with their memory.
+
+    Raises:
+        NotMeasured: nvidia-smi fails.
+    """
+    found = []
+    for line in _query(path, "--query-gpu=index,uuid,memory.free,memory.total"):
+        index, uuid, free, total = (word.strip() for word in line.split(","))
+        found.append(Device(index, uuid, _number(free), _number(total)))
+    return found
 
 
 def processes(path: str) -> list[Process]:

@@ -14,17 +14,16 @@ from urllib.parse import urlsplit
 
 import requests
 
-from utils import errors, records
+from utils import errors, processes, records
 from utils.acceptance import engines, preflight
 from utils.acceptance.window import local_session
 from utils.errors import NotMeasured, UsageError
 from utils.progress import Progress, last_line
 from utils.recipes.names import version_key
-from utils.serving import listeners
+from utils.recipes.surroundings import SERVER_LOG
 from utils.serving.supervise import descendants
 
 POLL_S = 0.5
-SERVER_LOG = "server.log"  # as benchmark_lib.sh calls it, beside the record
 CONTROL_TIMEOUT_S = 5.0
 GENERATION_TIMEOUT_S = 120.0
 # While loading: not routed yet, not allowed yet, too many, any server error.
@@ -91,11 +90,11 @@ def check(session: requests.Session, target: Target, left_s: float) -> None:
 
 
 def _check_identity(target: Target, server_pid: int) -> None:
-    if not listeners.alive(server_pid):
+    if not processes.alive(server_pid):
         raise NotMeasured(f"the engine (pid {server_pid}) has ended; see its log")
     port = urlsplit(target.base_url).port or 80
     family = descendants(server_pid) | {server_pid}
-    sockets = listeners.listeners(port)
+    sockets = processes.listeners(port)
     if not sockets:
         raise _NotYet(f"nobody listens on port {port}")
     for found in sockets:
@@ -154,20 +153,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout-s", type=float, required=True, help="deadline of it all")
     parser.add_argument("--server-pid", type=int, required=True, help="the engine's ancestor")
     parser.add_argument("--engine", default="openai", help="adapter, finds out its version")
-    parser.add_argument("--endpoint", choices=sorted(_PROMPTS), default="chat")
-    parser.add_argument("--record", type=Path, help="server_command.json, gets ready_s")
+    parser.add_argument("--record", type=Path, required=True, help="server_command.json")
     options = parser.parse_args(argv)
-    target = Target(options.base_url, options.model, options.endpoint, options.server_pid)
-    log = options.record.with_name(SERVER_LOG) if options.record else None
-    ready_s = wait(target, options.timeout_s, log)
+    target = Target(options.base_url, options.model, "chat", options.server_pid)
+    ready_s = wait(target, options.timeout_s, options.record.with_name(SERVER_LOG))
     print(f"ready after {ready_s:.1f} s: {target.model} at {target.base_url}", file=sys.stderr)
     engine = engines.load(options.engine)
     running = preflight.Target(options.base_url, (), engine, options.model)
     version = preflight.version(local_session(), running)
-    if options.record:
-        found = {"ready_s": round(ready_s, 3), "engine_version": version}
-        record = records.read_json(options.record) | found
-        records.write_json(options.record, record, "server_command")
+    found = {"ready_s": round(ready_s, 3), "engine_version": version}
+    record = records.read_json(options.record) | found
+    records.write_json(options.record, record, "server_command")
     if wanted := os.environ.get("ENGINE_VERSION"):
         check_version(wanted, version)
     return errors.PASS

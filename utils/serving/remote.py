@@ -71,13 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", required=True, help="served name")
     parser.add_argument("--metrics-url", action="append", default=[], help="of each worker")
     parser.add_argument("--timeout-s", type=float, default=1800.0, help="of `wait`")
-    parser.add_argument("--poll-s", type=float, default=POLL_S, help="of `watch`")
     args = parser.parse_args(argv)
     if args.what == "wait":
         ready_s = wait(args.base_url, args.model, args.metrics_url, args.timeout_s)
         print(f"ready after {ready_s:.1f} s: {args.model} at {args.base_url}", file=sys.stderr)
         return errors.PASS
-    gone = watch([f"{args.base_url}/v1/models", *args.metrics_url], args.poll_s)
+    gone = watch([f"{args.base_url}/v1/models", *args.metrics_url])
     print(f"the server is gone: {'; '.join(gone)}", flush=True)
     return errors.NOT_MEASURED
 

@@ -27,6 +27,7 @@ _FORCED_LENGTHS = {
     "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": 1.0,
 }
 _OFF = ("", "0", "false", "False")
+TOO_MANY = 2**53  # of anything; from here on floats don't count
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class RequestCounts:
     def __post_init__(self) -> None:
         drafted = () if self.drafted is None else (self.drafted,)
         for value in (self.steps, self.accepted, *drafted, *(self.histogram or ())):
-            if type(value) is not int or value < 0:
+            if type(value) is not int or not 0 <= value < TOO_MANY:
                 raise TypeError(f"{value!r} where a count should be")
         if self.reported is not None and type(self.reported) not in (int, float):
             raise TypeError(f"{self.reported!r} where an acceptance length should be")

@@ -90,7 +90,7 @@ def request_counts(answer: Mapping[str, Any]) -> RequestCounts | None:
 def speculation(argv: Sequence[str]) -> Speculation:
     """Read --speculative-config (or -sc, its dotted keys and shortcuts) from a command line."""
     caching = not command_line.flag(argv, "--no-enable-prefix-caching")
-    config = _speculative_config(argv)
+    config = speculative_config(argv)
     if not config:
         return Speculation(prefix_caching=caching)
     rejection = config.get("rejection_sample_method")
@@ -110,7 +110,8 @@ def speculation(argv: Sequence[str]) -> Speculation:
     )
 
 
-def _speculative_config(argv: Sequence[str]) -> dict[str, Any]:
+def speculative_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Its keys, however they were given; empty without one, or where it is no JSON object."""
     config: dict[str, Any] = {}
     for key, flag in SHORTCUTS.items():
         if (value := command_line.option(argv, flag)) is not None:

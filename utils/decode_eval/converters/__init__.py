@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +28,9 @@ from utils.models import near
 from utils.records import Json
 
 Shape = tuple[int, ...]
+_TAKEN_FOR_A_METHOD = ("eagle-", "eagle3", "dflash", "dspark")
+# Ends of the target's names for what some engines give a draft in place of its own.
+INPUT, HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class Plan:
     """What a plug-in would do.
 
     names: tensor of the snapshot → name for the engine. wanted: shape by the engine's name.
-    optional: the same, of what may be absent.
+    optional: the same, of what may be absent. shared: by the engine's name, what the engine will
+    replace with the target's INPUT or HEAD, so that the snapshot's must be the same.
     """
 
     method: str
@@ -63,6 +67,7 @@ class Plan:
     wanted: Mapping[str, Shape]
     optional: Mapping[str, Shape] = field(default_factory=dict)
     speculation: dict[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan(snapshot_dir: Path, target_model: str, engine: str) -> Plan:
@@ -83,7 +88,8 @@ def plan(snapshot_dir: Path, target_model: str, engine: str) -> Plan:
         )
     made: Plan = kinds[found[0]].plan(source, engine)
     _check(source, made)
-    return made
+    _check_shared(source, made, Path(target_model))
+    return replace(made, config=_in_the_targets_type(made.config, source.target))
 
 
 def convert(snapshot_dir: Path, target_model: str, engine: str, out_dir: Path) -> Draft:
@@ -95,10 +101,21 @@ def convert(snapshot_dir: Path, target_model: str, engine: str, out_dir: Path) -
         UsageError: as plan().
     """
     made = plan(snapshot_dir, target_model, engine)
+    _check_path(made.method, engine, out_dir)
     source = weights.read(snapshot_dir)
-    weights.write_renamed(source, made.names, out_dir / weights.FILE)
+    weights.write_renamed(source, made.names, out_dir)
     records.write_json(out_dir / weights.CONFIG, made.config)
     return Draft(made.method, out_dir, dict(made.speculation))
+
+
+def _check_path(method: str, engine: str, path: Path) -> None:
+    """vLLM goes by the path before it goes by the method that it was told."""
+    found = [word for word in _TAKEN_FOR_A_METHOD if word in str(path).lower()]
+    if engine == "vllm" and method in ("draft_model", "mtp") and found:
+        raise UsageError(
+            f"{path}: vLLM takes a draft whose path has {found[0]!r} for another kind than "
+            f"{method}; name output_dir otherwise"
+        )
 
 
 def plugins() -> dict[str, ModuleType]:
@@ -126,6 +143,36 @@ def _source(folder: Path, target_model: str) -> Source:
     except NotMeasured as error:
         raise UsageError(str(error)) from error
     return Source(folder, config, target_config, weights.read(folder))
+
+
+def _in_the_targets_type(config: Json, target: Json) -> Json:
+    """Engines compute a draft in the target's type; SGLang believes the draft's config.json.
+
+    A head that trains in float32 would run there in float16, beside a target in bfloat16.
+    """
+    dtype = target.get("dtype") or target.get("torch_dtype")
+    if dtype is None:
+        return config
+    return {**{name: v for name, v in config.items() if name != "torch_dtype"}, "dtype": dtype}
+
+
+def _check_shared(source: Source, made: Plan, target: Path) -> None:
+    """What the engine takes from the target is the target's in the snapshot too."""
+    ours = {new: source.weights.tensors[old] for old, new in made.names.items()}
+    for new, end in made.shared.items():
+        if new not in ours:
+            continue
+        why = f"{source.weights.path}: the engine will use the target's {end} in place of {new}"
+        if not target.is_dir():
+            raise UsageError(f"{why}, and {target} is no folder to compare it with")
+        theirs = weights.read(target).tensors
+        found = [name for name in theirs if name.endswith(end) and ".layers." not in name]
+        # A target whose head is its embedding has no tensor for it.
+        found = found or [name for name in theirs if name.endswith(INPUT)]
+        if len(found) != 1 or not weights.equal(ours[new], theirs[found[0]]):
+            raise UsageError(
+                f"{why}, which is another: a head that has trained its own can't be measured there"
+            )
 
 
 def _check(source: Source, made: Plan) -> None:
