@@ -2,6 +2,7 @@
 
 SETUP_PYTHON ?= python3
 PYTHON := .venv/bin/python
+SUPERVISED := $(PYTHON) -I utils/serving/supervise.py --
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 
 # Environments, of which several can be set up side by side.
@@ -34,14 +35,16 @@ programs: ## install Slurm and a browser, which tests use if they are there (apt
 test: ## run every test; sets up a second engine and a second client for them
 	@$(MAKE) --no-print-directory --jobs $(ENVIRONMENTS)
 	@$(PYTHON) -m compileall -q utils
-	@$(PYTHON) -I utils/serving/supervise.py -- $(PYTHON) -m pytest -q --numprocesses auto
+	@$(SUPERVISED) $(PYTHON) -m pytest -q --numprocesses auto -m "not alone"
+	@$(SUPERVISED) $(PYTHON) -m pytest -q -m alone tests/engine
 
 lint: harness ## ruff, mypy, shellcheck, shfmt
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	$(if $(SHELL_FILES),.venv/bin/shellcheck -x $(SHELL_FILES))
-	$(if $(SHELL_FILES),.venv/bin/shfmt -d -i 2 -ci $(SHELL_FILES))
+	@echo shellcheck -x, shfmt -d -i 2 -ci: $(words $(SHELL_FILES)) files
+	@.venv/bin/shellcheck -x $(SHELL_FILES)
+	@.venv/bin/shfmt -d -i 2 -ci $(SHELL_FILES)
 
 bench: setup ## time the harness itself
 	@$(PYTHON) -m tests.perf

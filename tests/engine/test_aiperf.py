@@ -68,6 +68,7 @@ def test_nothing_but_failures_is_a_record_too(
     assert result["first_error"].startswith("Unauthorized")
 
 
+@pytest.mark.alone
 def test_both_clients_measure_the_same_of_a_server_that_keeps_time(
     engine: Embedded, prompts: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_target_as_its_own_draft_is_always_accepted(
     assert al == pytest.approx([N + 1] * 3, rel=1e-3)
 
 
+@pytest.mark.alone
 def test_streams_alone_find_the_same_acceptance_length(
     self_draft: Server, prompts: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def latencies(server: Server) -> tuple[float, float]:
     return totals["_sum"], totals["_count"]
 
 
+@pytest.mark.alone
 def test_our_client_and_aiperf_agree(
     self_draft: Server, engine: Embedded, prompts: Path, tmp_path: Path
 ) -> None:
